@@ -1,13 +1,13 @@
-//! How accessed bits are cleared, and why that way: what the program would notice of clearing them all at once.
+//! How accessed bits are cleared, and why: what the program would notice if all were cleared at once.
 //!
 //! Owns: the rule, a pure function of what the program was seen to do. Never touches: the system.
 //!
-//! `clear_refs` clears at once and flushes no TLB, so that bits mean page walks. Plain memory accesses wait for nothing meanwhile;
-//! page faults, and calls such as mmap and munmap, wait until it is done. So what the program notices is a matter of how often it
-//! makes them, not of its size. `MADV_COLD` on slices makes nobody wait for long, but bits then mean accesses.
+//! `clear_refs` clears at once and flushes no TLB, so bits mean page walks. Memory accesses do not wait meanwhile; page faults, and calls such as
+//! mmap and munmap, wait until it is done. What the program notices therefore depends on how often it makes them, not on its size. `MADV_COLD` on
+//! slices makes nothing wait for long, but bits then mean accesses.
 //!
-//! And whoever walks a page again pays for setting its bit, hundreds of nanoseconds on some machines. Clearing at once concentrates that in
-//! the moments after it; slices can be spread over time. Whoever promises a bound on the slowdown has it kept here, too.
+//! The next walk to a page sets its bit again, which takes hundreds of nanoseconds on some machines. Clearing at once concentrates that in the
+//! moments after it; slices can be spread over time. A limit on the slowdown applies here, too.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,36 +15,36 @@ use crate::Meaning;
 use crate::Reclaim;
 use crate::units::{Nanos, Pages, Slowdown};
 
-/// What `clear_refs` takes for a base page: 45 to 50 ns measured, and a reserve.
+/// The time that `clear_refs` takes per base page: 45 to 50 ns measured, plus a margin.
 const CLEAR_REFS_PER_PAGE: Nanos = Nanos(60);
-/// A stall that is always accepted: no longer than others that programs meet on a busy machine.
+/// A stall that is always accepted: no longer than others on a busy machine.
 const ACCEPTED_STALL: Nanos = Nanos(50_000_000);
-/// At most so many calls may wait for one clearing, with 95 % confidence. Two are likely then, on average for half of its time; and
-/// it is what a sample as long as the clearing proves by not meeting a single call (the rule of three), so that quiet programs pass.
+/// At most this many calls may wait for one clearing, with 95 % confidence. Two are likely then, on average for half of its time; and a sample as
+/// long as the clearing without a single call proves this much (the rule of three), so quiet programs pass.
 const MOST_STALLED: f64 = 3.0;
 /// The standard normal distribution's 95th percentile.
 const CONFIDENCE: f64 = 1.645;
-/// A sample is three times as long as the clearing, so that one or two calls by chance do not decide, and within these lengths.
+/// A sample is three times as long as the clearing, within these lengths: one or two chance calls then do not decide.
 const SHORTEST_SAMPLE: Nanos = Nanos(100_000_000);
 const LONGEST_SAMPLE: Nanos = Nanos(1_000_000_000);
 
-/// What a program loses to setting bits again counts against its slowdown over this time: a quarter of a second shows at most twice as much.
+/// What a program loses to setting bits again is averaged over this time: a quarter of a second shows at most twice as much.
 const SLOWDOWN_COUNTED_OVER: Nanos = Nanos(500_000_000);
 
-/// Which way of clearing is wanted.
+/// The requested way of clearing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClearPolicy {
-    /// At once where hardly a call of the program waits for it, else in slices.
+    /// At once where hardly any call of the program waits for it, otherwise in slices.
     #[default]
     ByCalls,
-    /// At once, however long calls of the program then wait.
+    /// At once, however long calls of the program wait then.
     AtOnce,
-    /// In slices, for whoever compares the two.
+    /// In slices, to compare the two ways.
     InSlices,
-    /// In slices, because a sample of the memory is cleared, and nothing else.
+    /// In slices, because only a sample of the memory is cleared.
     OnlySome,
-    /// At once, because most of the memory is mapped by other processes, too, whose bits slices leave alone. The process is one of many that
-    /// do the same work, so that what it alone loses is lost on all of them.
+    /// At once, because other processes also map most of the memory, and slices skip its bits. The process is one of many that do the same work, so
+    /// its loss is spread over all of them.
     OneOfMany,
 }
 
@@ -62,27 +62,27 @@ pub enum ClearMethod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClearReason {
-    /// Clearing at once takes no longer than what is always accepted.
+    /// Clearing at once takes no longer than is always accepted.
     Short,
-    /// The program makes so few calls that would wait that hardly one does.
+    /// The program makes so few calls that hardly any would wait.
     FewCalls,
     /// Too many calls would wait.
     ManyCalls,
     /// Setting the bits again would slow the program down by more than is allowed.
     BitsSetAgain,
-    /// The kernel does not count the program's mmap calls, and it did make page faults or changed its mappings.
+    /// The kernel does not count the program's mmap calls, and the program had page faults or changed its mappings.
     UnknownCalls,
     /// The user accepts any stall.
     StallAllowed,
     /// The caller asked for slices.
     SlicesWanted,
-    /// A sample of the memory is cleared, and nothing else.
+    /// Only a sample of the memory is cleared.
     Sampled,
     /// Other processes map the same memory, and do the same work.
     OneOfMany,
 }
 
-/// How the accessed bits of a process were cleared, and why so.
+/// How the accessed bits of a process were cleared, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clearing {
@@ -92,12 +92,12 @@ pub struct Clearing {
     pub reason: ClearReason,
     /// How long clearing at once was expected to take.
     pub expected: Nanos,
-    /// What the program loses at most to setting the bits again.
+    /// The most that the program loses to setting the bits again.
     #[serde(default)]
     pub bits_set_again: Nanos,
-    /// What the program was seen to do before; None where that did not matter.
+    /// The program's calls before the clearing; None where they did not matter.
     pub calls: Option<CallSample>,
-    /// Why reclaim will miss the bits that were cleared; None where memory is plentiful.
+    /// Why reclaim will miss the cleared bits; None where memory is plentiful.
     pub reclaim: Option<Reclaim>,
 }
 
@@ -133,7 +133,7 @@ impl ClearMethod {
 }
 
 impl ClearReason {
-    /// The way that is taken for this reason.
+    /// The way that follows from this reason.
     pub fn method(self) -> ClearMethod {
         match self {
             ClearReason::Short | ClearReason::FewCalls | ClearReason::StallAllowed | ClearReason::OneOfMany => {
@@ -149,13 +149,13 @@ impl ClearReason {
 }
 
 impl Clearing {
-    /// How long clearing so many base pages at once will take.
+    /// How long clearing this many base pages at once will take.
     pub fn expected(base_pages: Pages) -> Nanos {
         Nanos(base_pages.0.saturating_mul(CLEAR_REFS_PER_PAGE.0))
     }
 
-    /// What decides without a scan of the program's calls; None where they must be counted. `bits_set_again`: what the program loses at
-    /// most to that; `max_slowdown`: by how much it may be slowed down, if that was promised.
+    /// The reason that needs no count of the program's calls; None where they must be counted. `bits_set_again`: the most that the program loses to
+    /// that; `max_slowdown`: how much it may be slowed down, if limited.
     pub fn reason_without_sample(
         expected: Nanos,
         policy: ClearPolicy,
@@ -182,16 +182,14 @@ impl CallSample {
         Nanos(clearing.0.saturating_mul(3)).clamp(SHORTEST_SAMPLE, LONGEST_SAMPLE)
     }
 
-    /// Whether the calls so far are too many already, whatever the rest of the sample brings.
+    /// Whether there are already too many calls, whatever the rest of the sample brings.
     pub fn is_decided(&self, clearing: Nanos) -> bool {
         let whole = Self { length: Self::length_for(clearing).max(self.length), ..*self };
         whole.reason(clearing) == ClearReason::ManyCalls
     }
 
-    /// What follows for a clearing that takes this long.
-    ///
-    /// A program that made no call at all in the longest sample is cleared at once at any size: no longer sample would be
-    /// worth the wait.
+    /// The reason for a clearing that takes this long.
+    /// A program that made no call at all in the longest sample is cleared at once at any size: a longer sample would not be worth the wait.
     pub fn reason(&self, clearing: Nanos) -> ClearReason {
         let quiet = self.counted() == 0 && self.length >= Self::length_for(clearing);
         match self.mmap_calls {
@@ -216,7 +214,7 @@ impl CallSample {
         self.counted() as f64 * clearing.seconds() / self.length.seconds()
     }
 
-    /// How many calls at most, with 95 % confidence: where none was seen, three a sample may still come.
+    /// The most calls, with 95 % confidence: where none was seen, three per sample may still come.
     fn stalled_at_most(&self, clearing: Nanos) -> f64 {
         upper_bound(self.counted()) * clearing.seconds() / self.length.seconds()
     }
@@ -226,7 +224,7 @@ impl CallSample {
     }
 }
 
-/// The 95 % upper bound of a Poisson mean of which this count was seen, by Wilson and Hilferty's approximation (within 1 %).
+/// The 95 % upper bound of the mean of a Poisson distribution with this count, by Wilson and Hilferty's approximation (within 1 %).
 fn upper_bound(count: u64) -> f64 {
     let next = count as f64 + 1.0;
     next * (1.0 - 1.0 / (9.0 * next) + CONFIDENCE / (3.0 * next.sqrt())).powi(3)
@@ -244,7 +242,7 @@ mod tests {
         Clearing::expected(Pages((size << 30) / BASE_PAGE))
     }
 
-    /// A whole sample before clearing so many GiB.
+    /// A complete sample before clearing this many GiB.
     fn sample(size: u64, faults: u64, mmap_calls: Option<u64>) -> CallSample {
         CallSample { length: CallSample::length_for(gib(size)), faults, mmap_calls, resized: false }
     }

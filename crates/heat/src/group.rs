@@ -1,4 +1,4 @@
-//! The heats of several processes joined, so that the memory they share is there once.
+//! The heats of several processes joined, with shared memory counted once.
 //!
 //! Owns: the join, as a pure function. Never touches: the system, or which processes belong together.
 //!
@@ -25,22 +25,22 @@ pub struct Member {
     pub name: String,
     /// What was seen of it.
     pub summary: Summary,
-    /// What it maps for itself alone.
+    /// What it maps privately.
     pub private: SeenMemory,
 }
 
-/// Memory, or a file, that processes of the group map shared.
+/// Memory, or a file, that processes of the group share.
 #[derive(Clone, Debug, Default)]
 pub struct SharedObject {
-    /// What it is called, for people: of several names the first.
+    /// Its name, for people: the first of several.
     pub name: String,
-    /// Its aligned pieces of 2 MiB of which a page is present in some process, by their number in the object.
+    /// Its aligned pieces of 2 MiB with a page present in some process, by their index in the object.
     pub pieces: BTreeMap<u64, Piece>,
     /// Every mapping of it, by process and address.
     pub mappings: BTreeMap<(u32, Address), SharedMapping>,
 }
 
-/// Aligned 2 MiB of an object, whoever maps them.
+/// Aligned 2 MiB of an object, whichever processes map them.
 #[derive(Clone, Debug, Default)]
 pub struct Piece {
     /// Base pages present in the page tables of any process.
@@ -65,7 +65,7 @@ pub struct SharedMapping {
 }
 
 impl Group {
-    /// Adds a process, which must not be in the group yet. In which order processes are added does not matter.
+    /// Adds a process, which must not be in the group yet. The order does not matter.
     pub fn add(&mut self, name: &str, heat: &Heat) {
         for mapping in &heat.mappings {
             self.note(heat.pid, mapping);
@@ -89,7 +89,7 @@ impl Group {
         self.members.insert(heat.pid, member);
     }
 
-    /// Remembers a mapping, also if nothing of it is present.
+    /// Remembers a mapping, even if nothing of it is present.
     fn note(&mut self, pid: u32, mapping: &Mapping) {
         let Some(shared) = mapping.shared else { return };
         let object = self.objects.entry(shared.object).or_default();
@@ -142,12 +142,12 @@ impl Group {
 }
 
 impl SharedObject {
-    /// All of it, counted once; a piece counts as huge if it is for one process.
+    /// All memory, counted once; a piece counts as huge if it is huge in one process.
     pub fn amount(&self) -> SeenMemory {
         self.pieces.values().map(Piece::amount).sum()
     }
 
-    /// Bytes up to the end of the last mapping of it: the object may be larger.
+    /// Bytes up to the end of its last mapping: the object may be larger.
     pub fn size(&self) -> Bytes {
         let ends = self.mappings.values().map(|mapping| mapping.offset.saturating_add(mapping.range.len().0));
         Bytes(ends.max().unwrap_or(0))
@@ -162,23 +162,23 @@ impl Piece {
     }
 }
 
-/// Where shared pages belong.
+/// The place of shared pages.
 #[derive(Clone, Copy, PartialEq)]
 struct Home {
     object: Object,
-    /// The number of the piece in the object.
+    /// The index of the piece in the object.
     piece: u64,
-    /// From the number of a page in its region to that in its piece.
+    /// Added to a page's index in its region it gives that in its piece.
     shift: usize,
-    /// The start of the mapping that shows it.
+    /// The start of the mapping that covers it.
     mapping: Address,
 }
 
-/// Where a page of a region belongs; None if it is private, or its mapping went away.
+/// The place of a page of a region; None if it is private, or its mapping went away.
 fn home(mapping: &Mapping, region: &Region, page: usize) -> Option<Home> {
     let address = region.page(page);
     let shared = mapping.shared.filter(|_| mapping.range.contains(address))?;
-    // Offsets come from the kernel and never wrap round; were one wrong, nothing may break.
+    // Offsets come from the kernel and never wrap; a wrong one must still do no harm.
     let of_object = shared.offset.wrapping_add(address.0 - mapping.range.start.0) / BASE_PAGE;
     let (piece, place) = (of_object / PAGES_PER_REGION as u64, (of_object % PAGES_PER_REGION as u64) as usize);
     let shift = (place + PAGES_PER_REGION - page) % PAGES_PER_REGION;
@@ -194,7 +194,7 @@ mod tests {
     use crate::samples::{MEMFD, at, heat_of, huge, region};
     use crate::units::Pages;
 
-    /// A process that maps so many regions of some shared memory, from this one on, and after them as many private ones.
+    /// A process that maps this many regions of some shared memory, from this offset on, followed by as many private ones.
     fn heat(pid: u32, offset: u64, regions: Vec<Region>, shared_regions: u64) -> Heat {
         let mut heat = Heat { pid, ..heat_of(regions) };
         let mut private = heat.mappings[0].clone();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     prop_compose! {
-        /// A process that maps one of three objects somewhere, beside private memory.
+        /// A process that maps one of three objects somewhere, besides private memory.
         fn any_heat()(
             offset in 0u64..4 * 512, inode in 7u64..10, shared_regions in 1u64..6,
             regions in prop::collection::btree_map(0u64..9, (0.0..100.0f64, 0u16..512, any::<bool>()), 0..9),

@@ -1,6 +1,6 @@
 //! Heat: what a tracker saw of one process during one window.
 //!
-//! Owns: the one shape in which every tracker answers. Never touches: the system, or any judgement about what to do.
+//! Owns: the one format in which every tracker reports. Never touches: the system, or any judgement of what to do.
 
 use std::fmt;
 use std::iter::Sum;
@@ -18,16 +18,16 @@ use crate::{PageSet, Sample, Walks};
 pub struct Heat {
     /// The process.
     pub pid: u32,
-    /// Tells the program that runs in the process from the next one: another value later means that it has called exec.
-    /// None if the tracker cannot tell.
+    /// Distinguishes the program in the process from the next one: a different value later means that it has called exec. None if the tracker cannot
+    /// tell.
     pub address_space: Option<u64>,
     /// The tracker that made the observation.
     pub tracker: TrackerKind,
     /// What a set bit means in this observation.
     pub meaning: Meaning,
-    /// How accessed bits were cleared, and why that way; None if the tracker did not clear any.
+    /// How accessed bits were cleared, and the reason; None if the tracker cleared none.
     pub clearing: Option<Clearing>,
-    /// How long the tracker watched.
+    /// How long the tracker observed.
     pub window: Nanos,
     /// CPUs that the process kept busy during the window: 0.5 is half of one CPU. None if it could not be told.
     pub busy_cpus: Option<f64>,
@@ -39,13 +39,13 @@ pub struct Heat {
     pub regions: Vec<Region>,
     /// What the observation cost.
     pub cost: Cost,
-    /// What is known of all page walks of the base pages observed together.
+    /// What is known of the page walks of all observed base pages together.
     pub walks: Walks,
-    /// Where only a sample was observed: what follows from it for the whole. Regions that are not in it are `unobserved`.
+    /// If only a sample was observed: its projection to the whole. Regions outside it are `unobserved`.
     pub sample: Option<Sample>,
 }
 
-/// The trackers, by the names that people and JSON use.
+/// The trackers, by their names for people and in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrackerKind {
@@ -57,9 +57,9 @@ pub enum TrackerKind {
     IdlePage,
     /// DAMON on the machine's physical addresses.
     DamonPaddr,
-    /// Writes that a process sees of itself.
+    /// Writes to its own memory that a process observes.
     WriteScan,
-    /// Memory accesses that the processor samples.
+    /// Memory accesses sampled by the processor.
     PerfMem,
 }
 
@@ -79,7 +79,7 @@ pub enum Meaning {
     Accessed,
     /// The page was written; pages that are only read are not seen.
     Written,
-    /// One page of many was sampled, and the others are taken to be alike.
+    /// One page of many was sampled, and the others are assumed to be alike.
     Sampled,
 }
 
@@ -98,29 +98,28 @@ pub struct Cost {
     pub interim_read: Nanos,
     /// How often the page tables were read.
     pub reads: u32,
-    /// Time spent asking the kernel about page frames, for growth, and about memory policies.
+    /// Time spent querying the kernel about page frames, for growth, and about memory policies.
     pub inspect: Nanos,
     /// CPU time of a kernel thread that observed for us.
     pub kernel: Nanos,
-    /// What the program itself loses, about: time that its processors take to set the bits again that were cleared, and that it did
-    /// not have while they were.
+    /// What the program itself loses, approximately: the time that its processors take to set cleared bits again, and the CPU time that it lost
+    /// during the observation.
     pub program: Nanos,
 }
 
 impl Cost {
-    /// All that it took of our own time.
+    /// Everything that it took of our own time.
     pub fn own(&self) -> Nanos {
         self.clear + self.read + self.interim_read + self.inspect + self.kernel
     }
 
-    /// How long after a scan with this cost the next one may begin, so that observing takes at most this
-    /// share of a CPU, of ours and of the program's each.
+    /// The rest after a scan with this cost before the next: observing then takes at most this share of a CPU, of ours and of the program's each.
     pub fn rest(&self, share: CpuShare) -> Duration {
         share.rest_after(self.own().max(self.program))
     }
 }
 
-/// Some memory, and what was seen of it.
+/// An amount of memory, and what was seen of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SeenMemory {
     /// Base pages present, those of huge pages included.
@@ -171,9 +170,9 @@ pub struct Mapping {
     pub name: String,
     /// Why no page of it may be promoted; None if promoting is possible.
     pub obstacle: Option<Obstacle>,
-    /// What it shows a part of, if other processes that map the same see writes to it (MAP_SHARED); None for private memory.
+    /// The part of an object that it maps, if it is shared (MAP_SHARED); None for private memory.
     pub shared: Option<Shared>,
-    /// Whether the program asked for huge pages (`MADV_HUGEPAGE`).
+    /// Whether the program requested huge pages (`MADV_HUGEPAGE`).
     pub asked_for: bool,
     /// Whether its memory policy spreads its pages over several memory nodes, or may do so; a huge page would put them on one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -181,13 +180,13 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Whether nothing but its place keeps it from being promoted, if anything does.
+    /// Whether it can be promoted, or only its alignment prevents that.
     pub fn would_fit(&self) -> bool {
         matches!(self.obstacle, None | Some(Obstacle::Misaligned))
     }
 }
 
-/// The part of an object that a shared mapping shows: the object's bytes from `offset` on.
+/// The part of an object that a shared mapping covers: the object's bytes from `offset` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shared {
@@ -197,15 +196,15 @@ pub struct Shared {
     pub offset: u64,
 }
 
-/// Memory or a file that several processes can map (shmem, memfd, SysV, a pool's huge pages), told from every other that exists.
+/// Memory or a file that several processes can map (shmem, memfd, SysV, a pool's huge pages), uniquely identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Object {
-    /// Major and minor number of the device; each file system in memory has one of its own.
+    /// Major and minor number of the device; each in-memory file system has its own.
     pub device: (u32, u32),
     /// Its inode there; for SysV memory the segment's id.
     pub inode: u64,
-    /// For SysV memory the IPC namespace, because each counts ids for itself, beside the inodes of the same device.
+    /// For SysV memory the IPC namespace, because each assigns ids independently, alongside the inodes of the same device.
     pub ipc_namespace: Option<u64>,
 }
 
@@ -219,11 +218,11 @@ pub enum Obstacle {
     NoHugePage,
     /// Already on reserved pages of a hugetlb pool.
     Hugetlb,
-    /// A device or a mapping that the kernel made (`vdso`, `vvar`, PFN maps).
+    /// A device or a mapping made by the kernel (`vdso`, `vvar`, PFN maps).
     Special,
     /// Backed by an ordinary file.
     File,
-    /// Shared memory whose place in its file is not a multiple of 2 MiB where its address is.
+    /// Shared memory whose offset in its file is not a multiple of 2 MiB where its address is.
     Misaligned,
     /// No single mapping covers the whole 2 MiB.
     Split,
@@ -239,43 +238,43 @@ pub struct Region {
     pub mapping: Option<u32>,
     /// Why it is never promoted; None if promoting is possible.
     pub obstacle: Option<Obstacle>,
-    /// Whether a huge page maps it already (of 2 MiB or 1 GiB).
+    /// Whether a huge page (of 2 MiB or 1 GiB) already maps it.
     pub huge: bool,
     /// Base pages present: those mapped, the zero page included; 512 where it is huge.
     pub present: PageSet,
-    /// Base pages whose bit was set at the read 100 ms after clearing; 512 or none where it is huge. If nobody asked which they are
-    /// ([`super::Options::which_pages`]), the first so many stand for them.
+    /// Base pages whose bit was set at the read 100 ms after clearing; 512 or none where it is huge. If the caller did not ask which they are
+    /// ([`super::Options::which_pages`]), only their number is right, and the first pages represent them.
     pub walked: PageSet,
     /// Base pages whose bit was set at the end of the window; at least those of `walked`.
     pub walked_in_window: u16,
-    /// Base pages of which the tracker could not see whether they are used; none of them is in `walked`.
+    /// Base pages whose use the tracker could not see; none of them is in `walked`.
     pub unobserved: u16,
     /// Page walks a second, from reads at most 100 ms after clearing.
     pub walks_per_second: f64,
-    /// Page faults a second, of all processes that map it, which a huge page would save; 0 where they were not counted.
+    /// Page faults a second that a huge page would save, of all processes that map it; 0 where they were not counted.
     pub faults_per_second: f32,
     /// The memory that promoting would take.
     pub growth: Growth,
-    /// Page tables that hold its base pages and that a huge page would free, in all processes that map it: 4 KiB each. None are freed of
-    /// private memory, whose page table stays in reserve in case the huge page is split.
+    /// Page tables for its base pages that a huge page would free, in all processes that map it: 4 KiB each. Private memory frees none: its page
+    /// table is kept in reserve, in case the huge page is split.
     pub page_tables: u16,
-    /// Of a huge page, at most so many accesses a second, 0 if nothing used it; None if the tracker could not or was not to find out.
+    /// For a huge page, an upper bound of accesses a second, 0 if nothing used it; None if the tracker could not, or was not asked to, find out.
     pub at_most_accesses_per_second: Option<f32>,
 }
 
-/// Where the growth of a promotion comes from, in base pages of one region.
+/// The sources of a promotion's growth, in base pages of one region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Growth {
-    /// Not present today, so nothing backs them (swapped-out pages count here).
+    /// Not present today, so not backed (swapped-out pages count here).
     pub unpopulated: u16,
     /// Mapped to the shared zero page.
     pub zero: u16,
-    /// Lazily freed (`MADV_FREE`): memory that the program gave back and the kernel has not taken yet.
+    /// Lazily freed (`MADV_FREE`): memory that the program gave back and the kernel has not reclaimed yet.
     pub lazily_freed: u16,
     /// Private, and shared with another process by fork.
     pub shared_by_fork: u16,
-    /// Merged by KSM and mapped more than once; on kernels that mark every page as merged, shared by fork as well.
+    /// Merged by KSM and mapped more than once; on kernels that mark every page as merged, also pages shared by fork.
     pub merged: u16,
 }
 
@@ -300,12 +299,12 @@ impl Object {
 }
 
 impl Region {
-    /// A region of which nothing is known but where it is.
+    /// A region of which only the address is known.
     pub fn blank(start: Address, mapping: Option<u32>) -> Self {
         Self { start, mapping, ..Self::default() }
     }
 
-    /// Its mapping's place in [`Heat::mappings`].
+    /// Its mapping's index in [`Heat::mappings`].
     pub fn mapping_index(&self) -> Option<usize> {
         self.mapping.map(|index| index as usize)
     }
@@ -347,7 +346,7 @@ pub struct Summary {
 }
 
 impl Heat {
-    /// Nothing seen of a process.
+    /// The heat of a process of which nothing was seen.
     pub fn blank(pid: u32, tracker: TrackerKind, meaning: Meaning) -> Self {
         Self {
             pid,
@@ -390,7 +389,7 @@ impl Heat {
         self.mappings.get(region.mapping_index()?)
     }
 
-    /// The same program, had its shared memory been mapped where huge pages fit; None if all of it is.
+    /// The same program as if its shared memory had been mapped where huge pages fit; None if all of it is.
     pub fn as_if_aligned(&self) -> Option<Heat> {
         let is_misaligned = |obstacle: &Option<Obstacle>| *obstacle == Some(Obstacle::Misaligned);
         let mut heat = self.regions.iter().any(|region| is_misaligned(&region.obstacle)).then(|| self.clone())?;
@@ -418,7 +417,7 @@ impl Heat {
         mapping.is_some_and(|mapping| mapping.shared.is_some())
     }
 
-    /// All of it. What was observed of a sample only is extrapolated to all base pages.
+    /// All of it. Where only a sample was observed, it is extrapolated to all base pages.
     pub fn amount(&self) -> SeenMemory {
         let seen: SeenMemory = self.regions.iter().map(Region::amount).sum();
         self.sample.map_or(seen, |sample| SeenMemory {
@@ -438,14 +437,14 @@ impl Heat {
         self.amount().walked
     }
 
-    /// Memory whose part of the page table a program uses that walked these base pages: caches hold entries eight at a time.
+    /// The memory covered by the page-table lines that these walked base pages use: caches hold entries eight at a time.
     pub fn footprint(&self) -> Bytes {
         let base = self.regions.iter().filter(|region| !region.huge);
         let seen: u64 = base.map(|region| 8 * region.walked.page_table_lines() as u64).sum();
         Pages((seen as f64 * self.times_observed()) as u64).bytes()
     }
 
-    /// Base pages of which the tracker could not see whether they are used.
+    /// Base pages whose use the tracker could not see.
     pub fn pages_unobserved(&self) -> Pages {
         Pages(self.regions.iter().map(|region| u64::from(region.unobserved)).sum())
     }
@@ -455,7 +454,7 @@ impl Heat {
         self.amount().walks_per_second
     }
 
-    /// Page walks a second that are certain: all, where bits mean walks.
+    /// Page walks a second that are certain: all of them, where bits mean walks.
     pub fn walks_at_least_per_second(&self) -> f64 {
         match self.meaning {
             Meaning::Walked => self.walks_per_second(),
@@ -464,7 +463,7 @@ impl Heat {
         }
     }
 
-    /// How many times what was observed the base pages are: 1 unless only a sample was.
+    /// The ratio of all base pages to those observed: 1 unless only a sample was.
     pub fn times_observed(&self) -> f64 {
         self.sample.map_or(1.0, |sample| sample.factor())
     }

@@ -1,6 +1,6 @@
-//! Heat: what a tracker saw of one process, and the words for it that all of hugepilot shares.
+//! Heat: what a tracker saw of one process, and the types for it that all of hugepilot shares.
 //!
-//! Owns: units, regions, heat and what follows from it by arithmetic alone. Never touches: the system, or any judgement about what to do.
+//! Owns: units, regions, heat and what follows from it by arithmetic alone. Never touches: the system, or any judgement of what to do.
 //!
 //! ```
 //! use heat::units::{Bytes, HUGE_PAGE};

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
 
-/// What the machine's memory is like.
+/// The state of the machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryState {
     /// Usable memory.
     pub total: Bytes,
     /// What programs could get without swapping.
     pub available: Bytes,
-    /// Share of the last ten seconds in which somebody waited for memory; None where the kernel does not tell.
+    /// Share of the last ten seconds in which some task waited for memory; None where the kernel does not tell.
     pub pressure: Option<f64>,
 }
 
@@ -30,12 +30,12 @@ pub enum HeldBack {
 }
 
 impl MemoryState {
-    /// Somebody waits for memory in a tenth of the time: far above what a busy but healthy machine shows (below 1 %).
+    /// Some task waits for memory a tenth of the time: far above a busy but healthy machine (below 1 %).
     const MOST_PRESSURE: f64 = 0.10;
-    /// Below 5 % of memory available the kernel soon reclaims what others use.
+    /// With less than 5 % of memory available the kernel soon reclaims what others use.
     const LEAST_AVAILABLE: f64 = 0.05;
 
-    /// Why the machine has no memory to spare; None if it has.
+    /// Why the machine has no memory to spare; None if it has some.
     pub fn shortage(&self) -> Option<HeldBack> {
         if self.pressure.is_some_and(|share| share >= Self::MOST_PRESSURE) {
             return Some(HeldBack::Pressure);

@@ -1,6 +1,6 @@
-//! What memory is used for: the words in which reclaim speaks of it.
+//! What memory is used for: the terms in which reclaim is described.
 //!
-//! Owns: the six uses, sets of them, and one value for each. Never touches: the system, or what becomes of any memory.
+//! Owns: the six uses, sets of them, and one value for each. Never touches: the system, or what happens to any memory.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A use of memory that the kernel can take back. Each page has one.
+/// A use of memory that the kernel can reclaim. Each page has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryUse {
@@ -16,22 +16,22 @@ pub enum MemoryUse {
     Code,
     /// Files that processes map from their programs and libraries and only read.
     ReadOnlyData,
-    /// Heaps, stacks, and files' pages that a process has a copy of.
+    /// Heaps, stacks, and a process's private copies of file pages.
     Anonymous,
     /// System V and POSIX shared memory, memfd, tmpfs.
     Shared,
     /// Other files that a process maps.
     MappedFiles,
-    /// Files that no process maps: what reading and writing them has left in memory.
+    /// Files that no process maps: what reading and writing them left in memory.
     UnmappedCache,
 }
 
 impl MemoryUse {
-    /// All of them, in the order in which they are shown.
+    /// All uses, in display order.
     pub const ALL: [Self; 6] =
         [Self::Code, Self::ReadOnlyData, Self::Anonymous, Self::Shared, Self::MappedFiles, Self::UnmappedCache];
 
-    /// As it is written on the command line, in the configuration and in JSON.
+    /// Its name on the command line, in the configuration and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Code => "code",
@@ -43,12 +43,12 @@ impl MemoryUse {
         }
     }
 
-    /// Whether a process has it in its address space, so that taking it costs the process a page fault.
+    /// Whether a process has it in its address space, so that reclaiming it costs the process a page fault.
     pub fn is_mapped(self) -> bool {
         self != Self::UnmappedCache
     }
 
-    /// Whether it can be taken back only by swapping.
+    /// Whether it can be reclaimed only by swapping.
     pub fn needs_swap(self) -> bool {
         matches!(self, Self::Anonymous | Self::Shared)
     }
@@ -76,7 +76,7 @@ impl FromStr for MemoryUse {
 pub struct ByUse<T>([T; 6]);
 
 impl<T> ByUse<T> {
-    /// The value that each use has by this function.
+    /// The value of each use by this function.
     pub fn of(value: impl FnMut(MemoryUse) -> T) -> Self {
         Self(MemoryUse::ALL.map(value))
     }
@@ -108,37 +108,37 @@ pub struct Uses(u8);
 impl Uses {
     /// Every use.
     pub const ALL: Self = Self(0b11_1111);
-    /// All that is read from and written to files.
+    /// Everything that is read from and written to files.
     pub const OF_FILES: Self = Self(0b11_0011);
-    /// Of it, what some process maps.
+    /// The part of it that some process maps.
     pub const MAPPED_FILES: Self = Self(0b01_0011);
 
-    /// Whether it has this one.
+    /// Whether the set contains this use.
     pub fn has(self, class: MemoryUse) -> bool {
         self.0 & (1 << class as u8) != 0
     }
 
-    /// Those for which it holds.
+    /// The uses for which it holds.
     pub fn that(holds: impl Fn(MemoryUse) -> bool) -> Self {
         MemoryUse::ALL.into_iter().filter(|&class| holds(class)).collect()
     }
 
-    /// Those that both have.
+    /// The uses in both sets.
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those that the other has not.
+    /// The uses that are not in the other set.
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether there are none.
+    /// Whether it contains no use.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Each of them, in the order in which they are shown.
+    /// Each use in the set, in display order.
     pub fn iter(self) -> impl Iterator<Item = MemoryUse> {
         MemoryUse::ALL.into_iter().filter(move |&class| self.has(class))
     }

@@ -1,30 +1,29 @@
-//! Which base pages of a region: those that are present, or were walked.
+//! A set of base pages of a region, such as those present or walked.
 //!
-//! Owns: the set and how it is kept small, for a pilot remembers two of them for each 2 MiB that it watches. Never touches: what they
-//! mean.
+//! Owns: the set and its compact form, since a pilot keeps two for each 2 MiB that it observes. Never touches: their meaning.
 
 use crate::units::PAGES_PER_REGION;
 
-/// A set of base pages of one region, by their number 0 to 511. Most take 16 bytes: of the regions of a program all base pages are
-/// present, or the first so many, or few.
+/// A set of base pages of one region, by index 0 to 511. Most take 16 bytes, because in most regions all base pages are present, or the first few
+/// hundred, or only a few.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageSet(Form);
 
-/// The first of these forms that can hold the set, so that equal sets are equal.
+/// The first of these forms that can hold the set, which makes equal sets equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
-    /// The first so many pages.
+    /// The first pages, this many.
     First(u16),
-    /// Pages, ascending; those after the first `len` are 0.
+    /// Pages, ascending; entries after the first `len` are 0.
     Few { len: u8, pages: [u16; FEW] },
     /// A bit for each page.
     Any(Box<Words>),
 }
 
-/// Page 0 in the lowest bit of the first.
+/// Page 0 is in the lowest bit of the first word.
 type Words = [u64; PAGES_PER_REGION / 64];
 
-/// Pages that have room where a pointer would be.
+/// Pages that fit in the space of a pointer.
 const FEW: usize = 6;
 
 impl Default for PageSet {
@@ -39,7 +38,7 @@ impl PageSet {
     /// No page.
     pub const NONE: PageSet = PageSet(Form::First(0));
 
-    /// The first pages, as many as that; all if there are fewer.
+    /// The first `count` pages; at most all.
     pub fn first(count: usize) -> PageSet {
         PageSet(Form::First(count.min(PAGES_PER_REGION) as u16))
     }
@@ -116,7 +115,7 @@ impl PageSet {
         }
     }
 
-    /// How many cache lines of the page table, of eight entries each, tell of a page in the set.
+    /// How many cache lines of the page table, of eight entries each, cover a page in the set.
     pub fn page_table_lines(&self) -> usize {
         self.words().iter().flat_map(|word| word.to_le_bytes()).filter(|&line| line != 0).count()
     }

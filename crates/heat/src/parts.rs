@@ -1,6 +1,6 @@
-//! Regions in parts: they are 2 MiB, and small mappings share them.
+//! Parts of regions: regions are 2 MiB, and small mappings share them.
 //!
-//! Owns: cutting regions, and sharing out their page walks. Never touches: the heat.
+//! Owns: dividing regions, and their page walks. Never touches: the heat.
 
 use crate::units::{Bytes, Pages};
 use crate::{Heat, Mapping, PageSet, Region, SeenMemory};
@@ -21,8 +21,7 @@ impl<O> Part<O> {
     }
 }
 
-/// Takes a region apart by who owns each present page. Its walks are shared out by pages walked, or by pages present where none was
-/// seen walked.
+/// Divides a region by the owner of each present page. Its walks are divided by pages walked or, if none was seen walked, by pages present.
 pub(crate) fn cut<O: PartialEq>(region: &Region, mut owner_of: impl FnMut(usize) -> O) -> Vec<Part<O>> {
     let mut parts: Vec<Part<O>> = Vec::new();
     for page in region.present.iter() {
@@ -45,18 +44,18 @@ pub(crate) fn cut<O: PartialEq>(region: &Region, mut owner_of: impl FnMut(usize)
     parts
 }
 
-/// What one mapping has of one region.
+/// One mapping's part of one region.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MappingPart {
     /// The region, as an index into [`Heat::regions`].
     pub region: usize,
     /// The mapping, as an index into [`Heat::mappings`]; None if it went away during the scan.
     pub mapping: Option<usize>,
-    /// What it has.
+    /// The amount of memory.
     pub amount: SeenMemory,
 }
 
-/// Every region, ascending, those that lie in several mappings in parts.
+/// Every region, ascending; regions in several mappings are divided.
 pub fn by_mapping(heat: &Heat) -> impl Iterator<Item = MappingPart> + '_ {
     heat.regions.iter().enumerate().flat_map(|(number, region)| {
         let part = move |mapping, amount| MappingPart { region: number, mapping, amount };
@@ -77,7 +76,7 @@ fn mapping_of(page: usize, region: &Region, mappings: &[Mapping]) -> Option<usiz
     let address = region.page(page);
     let found = mappings.partition_point(|mapping| mapping.range.end <= address);
     let holds = mappings.get(found).is_some_and(|mapping| mapping.range.contains(address));
-    // A recording keeps how many pages there were, and not which.
+    // A recording keeps the number of pages, not which they are.
     if holds { Some(found) } else { region.mapping_index() }
 }
 

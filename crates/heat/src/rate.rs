@@ -2,17 +2,16 @@
 //!
 //! Owns: the estimate, as a pure function. Never touches: the system.
 //!
-//! A bit tells that a page was walked at least once, so a late read undercounts pages that are walked often, and an early
-//! read sees few pages at all. The slope at time zero is what is wanted: the earliest read that saw enough pages to
-//! count is used, corrected for pages that were walked more than once under the assumption that walks of the pages that were
-//! seen come at random (Poisson).
+//! A bit tells that a page was walked at least once, so a late read undercounts pages that are walked often, and an early read sees few pages at all.
+//! The rate sought is the slope at time zero: it is taken from the earliest read that saw enough pages, corrected for pages that were walked more
+//! than once by assuming that walks of the pages seen are random (Poisson).
 
 use std::time::Duration;
 
 use crate::Region;
 use crate::units::Nanos;
 
-/// Delays after clearing at which bits are read; rates rest on these.
+/// Delays after clearing at which bits are read; rates are based on these.
 pub const DELAYS: [Duration; 5] = [
     Duration::from_millis(1),
     Duration::from_millis(3),
@@ -21,16 +20,16 @@ pub const DELAYS: [Duration; 5] = [
     Duration::from_millis(100),
 ];
 
-/// What was seen of a group of pages: before the first delay, by a tracker that can, then at each delay.
+/// The observations of a group of pages: before the first delay, if the tracker can, then at each delay.
 pub type ReadCounts = [ReadCount; 1 + DELAYS.len()];
 
-/// Pages that a read must have seen walked before its count is trusted: the standard error is then 1/√16, a quarter.
+/// A read's count is trusted if it saw this many pages walked: the standard error is then 1/√16, a quarter.
 const ENOUGH: u32 = 16;
 
-/// Were nearly all pages walked, the count says only "at least": it is read as at most this share, three walks a page.
+/// When nearly all pages were walked, the count is only a lower bound: it is read as at most this share, three walks per page.
 const SATURATED: f64 = 0.95;
 
-/// One read of a group of pages. Small, for of each 2 MiB that are watched there are six.
+/// One read of a group of pages. Small, because there are six for each observed 2 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCount {
     delay_us: u32,
@@ -50,12 +49,12 @@ impl ReadCount {
     }
 }
 
-/// A read counts only if the program had a tenth of its pace since the bits were cleared. The clock is read now and then, and in
-/// between the program may have run at any time: of little time little is known, and what is divided by it is rated far too high.
+/// A read counts only if the program had a tenth of its pace since the bits were cleared. The clock is read only now and then, and in between the
+/// program may have run at any time: short times are uncertain, and rates computed from them far too high.
 const LEAST_PACE: u64 = 10;
 
-/// Turns delays into what they would have been at the program's own pace, and drops reads of which that is not known; the last one
-/// always counts, at a tenth of its delay at least.
+/// Converts delays to those at the program's own pace, and drops reads for which that is not known; the last one always counts, at a tenth of its
+/// delay or more.
 pub fn at_pace(read_counts: &mut ReadCounts, pace: impl Fn(Nanos) -> Nanos) {
     let last = read_counts.len() - 1;
     for (number, read_count) in
@@ -67,7 +66,7 @@ pub fn at_pace(read_counts: &mut ReadCounts, pace: impl Fn(Nanos) -> Nanos) {
     }
 }
 
-/// Rates each region by what was seen of it.
+/// Rates each region by its observations.
 pub fn rate(regions: &mut [Region], read_counts: &[ReadCounts]) {
     for (region, read_counts) in regions.iter_mut().zip(read_counts).filter(|(region, _)| !region.huge) {
         region.walks_per_second = walks_per_second(observed(region), read_counts);
@@ -76,19 +75,19 @@ pub fn rate(regions: &mut [Region], read_counts: &[ReadCounts]) {
     share_among_huge(regions, read_counts);
 }
 
-/// Pages whose bits tell something.
+/// Pages whose bits are meaningful.
 fn observed(region: &Region) -> u32 {
     (region.present.len() as u32).saturating_sub(region.unobserved.into())
 }
 
-/// Pages that all regions together must have been seen to walk: the standard error is then 1/√100, a tenth.
+/// The walked pages that all regions together must show: the standard error is then 1/√100, a tenth.
 const ENOUGH_TOGETHER: u64 = 100;
 
-/// Scales the regions' rates so that their sum is what all of them together were seen to walk by one read, for which a far earlier
-/// one serves than for each alone; those in which few pages were walked by themselves.
+/// Scales the regions' rates so that their sum agrees with one read of all of them together, which can be far earlier than the read used for each
+/// alone. Regions with few walked pages are scaled separately.
 ///
-/// Each region's rate rests on the read that first saw enough of it, and a read that saw enough rather saw too much, of regions with one
-/// walked page up to three times as much; a late read in turn counts a page once that was walked often.
+/// Each region's rate is based on the first read that saw enough of it, and such a read tends to have seen too much: up to three times as much, in
+/// regions with one walked page. A late read, in turn, counts a page once that was walked often.
 fn agree_in_sum(regions: &mut [Region], read_counts: &[ReadCounts]) {
     let has_few = |read_counts: &ReadCounts| read_counts.iter().all(|read_count| read_count.walked < ENOUGH);
     for few in [true, false] {
@@ -99,7 +98,7 @@ fn agree_in_sum(regions: &mut [Region], read_counts: &[ReadCounts]) {
     }
 }
 
-/// How many times as often they walk by what all together were seen to walk; 1 where that is not known better.
+/// The factor between what all regions together were seen to walk and the sum of their own rates; 1 where that is not known better.
 fn times_as_often_together(regions: &[(&mut Region, &ReadCounts)]) -> f64 {
     let seen_by = |read: usize| regions.iter().map(|(_, read_counts)| u64::from(read_counts[read].walked)).sum::<u64>();
     let Some(read) = (0..1 + DELAYS.len()).find(|&read| seen_by(read) >= ENOUGH_TOGETHER) else { return 1.0 };
@@ -111,26 +110,25 @@ fn times_as_often_together(regions: &[(&mut Region, &ReadCounts)]) -> f64 {
     if alone > 0.0 && together > 0.0 { together / alone } else { 1.0 }
 }
 
-/// What a first walk takes more than a later one, shortly after clearing: from what was seen of programs whose number of walks is
-/// known, 80 ns where reads wait for each other, and 150 to 175 where they do not (Intel Emerald Rapids); 140 on AMD Zen 4. What a
-/// program loses by all of its first walks may be several times that: [`super::first_walk`].
+/// The extra time of a first walk, shortly after clearing, derived from programs whose number of walks is known: 80 ns where reads wait for each
+/// other, and 150 to 175 where they do not (Intel Emerald Rapids); 140 on AMD Zen 4. A program may lose several times that by all of its first walks:
+/// [`super::first_walk`].
 const FIRST_WALK: Nanos = Nanos(140);
 
-/// About the most walks a second that a program was seen to make on one CPU, doing nothing else.
+/// About the most walks a second seen of a program on one CPU doing nothing else.
 const FASTEST: f64 = 60e6;
 
-/// A program that keeps less of a CPU busy waits most of the time: it does the same work while it is watched, and only takes a little longer for it.
+/// A program that keeps less of a CPU busy waits most of the time: while observed it does the same work, and only takes a little longer.
 const WAITS: f64 = 0.1;
 
-/// Undoes what watching does to the program: a walk to a page whose bit is clear takes longer by [`FIRST_WALK`], so that a
-/// program that walks often does so less often just while it is counted: of 46 million walks a second 6 million were seen.
-/// `busy_cpus`: how many CPUs the program keeps busy.
+/// Corrects for the effect of observing: a walk to a page whose bit is clear takes [`FIRST_WALK`] longer, so a program that walks often does so less
+/// often just while it is counted: of 46 million walks a second 6 million were seen. `busy_cpus`: how many CPUs the program keeps busy.
 pub fn undo_slowdown(regions: &mut [Region], busy_cpus: f64) {
     let factor = slowdown(regions, busy_cpus, FIRST_WALK);
     regions.iter_mut().filter(|region| !region.huge).for_each(|region| region.walks_per_second *= factor);
 }
 
-/// How many times as often the program would walk, were it not watched, if each first walk takes so much longer.
+/// The factor by which the program would walk more often if it were not observed, given the extra time of each first walk.
 pub fn slowdown(regions: &[Region], busy_cpus: f64, first_walk: Nanos) -> f64 {
     let seen: f64 = regions.iter().filter(|region| !region.huge).map(|region| region.walks_per_second).sum();
     if seen <= 0.0 || busy_cpus < WAITS {
@@ -147,8 +145,8 @@ fn walks_per_second(pages: u32, read_counts: &[ReadCount]) -> f64 {
         .map_or(0.0, |read_count| walks_by(pages, read_count.walked) / read_count.delay().seconds())
 }
 
-/// The earliest read that saw enough pages; where there are few, most of those that were seen at all, so that the one hot
-/// page of a region counts by how soon it was walked. (A lone page is rated up to three times too high by that.)
+/// The earliest read that saw enough pages or, where there are few, most of the pages seen at all; thus the one hot page of a region counts by how
+/// soon it was walked. (This rates a lone page up to three times too high.)
 fn telling_read(read_counts: &[ReadCount]) -> Option<usize> {
     let usable = |read_count: &ReadCount| read_count.delay().0 > 0;
     let last = read_counts.iter().rposition(usable)?;
@@ -159,8 +157,8 @@ fn telling_read(read_counts: &[ReadCount]) -> Option<usize> {
 
 /// Gives each huge page its share of the walks of all huge pages together.
 ///
-/// One bit says little: a huge page is walked or not. All of the process's huge pages are therefore counted as one group, and
-/// those that were walked by the read that counts share the group's walks evenly.
+/// One bit says little: a huge page is walked or not. All of the process's huge pages are therefore counted as one group, and those walked by the
+/// read that counts share the group's walks evenly.
 fn share_among_huge(regions: &mut [Region], read_counts: &[ReadCounts]) {
     let huge = || regions.iter().zip(read_counts).filter(|(region, _)| region.huge).map(|(_, read_counts)| read_counts);
     let pooled: ReadCounts = std::array::from_fn(|read| pool(huge().map(|read_counts| &read_counts[read])));
@@ -172,7 +170,7 @@ fn share_among_huge(regions: &mut [Region], read_counts: &[ReadCounts]) {
     }
 }
 
-/// What a group of pages, each with its own delay, saw in one read.
+/// The combined count of pages with different delays in one read.
 fn pool<'a>(read_counts: impl Iterator<Item = &'a ReadCount>) -> ReadCount {
     let (mut count, mut delays, mut walked) = (0u64, 0u128, 0u32);
     for read_count in read_counts.filter(|read_count| read_count.delay().0 > 0) {
@@ -183,7 +181,7 @@ fn pool<'a>(read_counts: impl Iterator<Item = &'a ReadCount>) -> ReadCount {
     ReadCount::new(Nanos((delays / u128::from(count.max(1))) as u64), walked)
 }
 
-/// Expected walks when `walked` of `pages` pages were walked at least once, each page equally often on average.
+/// Expected walks if `walked` of `pages` pages were walked at least once, all with the same mean rate.
 fn walks_by(pages: u32, walked: u32) -> f64 {
     if pages == 0 {
         return 0.0;
@@ -200,7 +198,7 @@ mod tests {
 
     const DELAYS_MS: [u64; 5] = [1, 3, 10, 30, 100];
 
-    /// What reads see on average when `pages` pages are each walked `rate` times a second at random.
+    /// The expected reads if each of `pages` pages is walked at random `rate` times a second.
     fn expected(pages: u32, rate: f64) -> Vec<ReadCount> {
         let seen = |ms: u64| (f64::from(pages) * (1.0 - (-rate * ms as f64 / 1e3).exp())).round() as u32;
         DELAYS_MS.iter().map(|&ms| ReadCount::new(Nanos(ms * 1_000_000), seen(ms))).collect()
@@ -239,7 +237,7 @@ mod tests {
             undo_slowdown(&mut regions, busy_cpus);
             regions.map(|region| region.walks_per_second.round())
         };
-        // 4 million first walks a second take 0.56 of a CPU; in the rest come as many.
+        // 4 million first walks a second take 0.56 of a CPU; the remaining time has as many.
         assert_eq!(rates([1e6, 3e6], 1.0), [2_272_727.0, 6_818_182.0, 5.0]);
         assert_eq!(rates([1e3, 0.0], 1.0), [1000.0, 0.0, 5.0]);
         assert_eq!(rates([3.55e6, 3.55e6], 1.0), [30e6, 30e6, 5.0], "there is a limit");
@@ -265,7 +263,7 @@ mod tests {
         let total: f64 = regions.iter().map(|region| region.walks_per_second).sum();
         assert!((total / 1_030_000.0 - 1.0).abs() < 0.02, "{total}");
         assert!(regions[1000].walks_per_second > 20.0 * regions[0].walks_per_second);
-        // Pages that tell nothing count for nothing.
+        // Pages with meaningless bits count for nothing.
         for (region, read_counts) in regions.iter_mut().zip(&mut read_counts) {
             region.unobserved = 511;
             read_counts.iter_mut().for_each(|seen| seen.walked = seen.walked.min(1));
@@ -280,7 +278,7 @@ mod tests {
         for (read_count, ms) in read_counts.iter_mut().skip(1).zip(DELAYS_MS) {
             *read_count = ReadCount::new(Nanos(ms * 1_000_000), 20);
         }
-        // It ran at half its pace from the third millisecond on; before, the clock tells of a moment only.
+        // It ran at half its pace from the third millisecond on; before, the clock knows only a moment.
         at_pace(&mut read_counts, |delay| if delay.0 < 3_000_000 { Nanos(1000) } else { Nanos(delay.0 / 2) });
         let delays = read_counts.map(|read_count| read_count.delay().0 / 100_000);
         assert_eq!(delays, [0, 0, 15, 50, 150, 500]);

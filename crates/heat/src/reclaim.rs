@@ -1,6 +1,6 @@
 //! Whether the kernel's reclaim depends on the accessed bits that trackers clear.
 //!
-//! Owns: the word for why. Never touches: memory, or swap.
+//! Owns: the reason. Never touches: memory, or swap.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub enum Reclaim {
     /// Programs wait for memory, or little of it is available.
     MemoryShort,
-    /// Memory was swapped out, and more may be.
+    /// Memory has been swapped out, and more may be.
     SwapInUse,
 }
 

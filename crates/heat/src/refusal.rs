@@ -1,6 +1,6 @@
-//! Why the kernel refuses what was asked of it for a region.
+//! Why the kernel refuses a request for a region.
 //!
-//! Owns: the reasons. Never touches: what the kernel answered.
+//! Owns: the reasons. Never touches: the kernel's answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,11 +12,11 @@ pub enum RefusalReason {
     NotEligible,
     /// ENOMEM: no contiguous 2 MiB could be had, or the mapping went away.
     NoContiguousMemory,
-    /// EBUSY: the memory cgroup is full, or pages are held by someone else.
+    /// EBUSY: the memory cgroup is full, or pages are pinned by others.
     CgroupFullOrPinned,
     /// EAGAIN, after repeated tries.
     Busy,
-    /// Not tried: the memory is not any more what the plan was made for.
+    /// Not tried: the memory has changed since the plan.
     Changed,
     /// ESRCH: the process ended.
     Exited,

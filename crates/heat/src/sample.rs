@@ -1,11 +1,10 @@
-//! A random sample of a large program's memory: which, and what follows from it for the whole.
+//! A random sample of a large program's memory: the draw, and its projection to the whole.
 //!
 //! Owns: the draw, and the extrapolation with its standard error. Never touches: the system.
 //!
-//! The unit is a block of 8 MiB: so small that some hundred fit into a sample, for the error falls with their number; and so large that
-//! clearing takes one call for four regions. Blocks hold different numbers of pages, so that the total is a ratio estimate: walks of the
-//! sampled pages, times all pages over sampled pages (Cochran, Sampling Techniques, chapter 6). Its error follows from how much blocks
-//! differ from each other.
+//! The unit is a block of 8 MiB: small enough for hundreds to fit into a sample, since the error falls with their number, and large enough that one
+//! clearing call serves four regions. Blocks hold different numbers of pages, so the total is a ratio estimate: walks of the sampled pages, times all
+//! pages over sampled pages (Cochran, Sampling Techniques, chapter 6). Its error follows from how much blocks differ.
 
 use std::ops::Range;
 
@@ -20,19 +19,19 @@ pub enum Coverage {
     /// All of it.
     #[default]
     Everything,
-    /// Base pages of this size, at random; but everything where they are a quarter of all base pages or more, for a sample would save
-    /// little then. What is not in the sample stays unobserved, and what is on huge pages, unless their use is to be told.
+    /// A random sample of base pages of this size; but everything if it is a quarter or more of all base pages, because a sample would save little
+    /// then. Memory outside the sample stays unobserved and, unless their use is to be told, so do huge pages.
     Sample {
         /// Base pages to observe.
         size: Bytes,
-        /// As many of them as can be observed in this time, where the slowdown has a bound; None for all.
+        /// The time in which to observe them, where the slowdown has a bound: fewer are observed if they take longer. None for no limit.
         longest: Option<Nanos>,
-        /// Where the random numbers start; the same draw for the same number and program.
+        /// The seed of the random numbers; the same seed and program give the same draw.
         seed: u64,
     },
 }
 
-/// A figure that was extrapolated.
+/// An extrapolated figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Estimate {
@@ -42,7 +41,7 @@ pub struct Estimate {
     pub error: f64,
 }
 
-/// What a sample tells of all base pages.
+/// The projection of a sample to all base pages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
@@ -56,15 +55,15 @@ pub struct Sample {
     pub pages_walked: Estimate,
 }
 
-/// Errors within which a figure lies with a chance of 95 %.
+/// Standard errors that contain the figure with a probability of 95 %.
 const CONFIDENCE: f64 = 2.0;
-/// A sample this large a share of the whole is none: everything is observed.
+/// If a sample would be at least one part in this many, everything is observed.
 const TOO_LARGE: u64 = 4;
 /// Base memory of a block.
 const BLOCK: u64 = 4 * HUGE_PAGE;
 
 impl Coverage {
-    /// The same, but of no more than can be observed in time: all base pages are `all`, and observing them takes so long.
+    /// The same, reduced to what can be observed in time: all base pages are `all`, and observing them takes this long.
     pub fn in_time(self, all: Bytes, takes: Nanos) -> Self {
         match self {
             Coverage::Sample { size, longest: Some(longest), seed } if takes > longest => {
@@ -77,29 +76,29 @@ impl Coverage {
 }
 
 impl Estimate {
-    /// At least this, with a chance of 97.5 %.
+    /// A lower bound, with a probability of 97.5 %.
     pub fn low(&self) -> f64 {
         (self.value - CONFIDENCE * self.error).max(0.0)
     }
 
-    /// At most this, with a chance of 97.5 %.
+    /// An upper bound, with a probability of 97.5 %.
     pub fn high(&self) -> f64 {
         self.value + CONFIDENCE * self.error
     }
 
-    /// Half of the interval that holds the figure with a chance of 95 %, in percent of the figure. None for a figure of 0.
+    /// Half of the 95 % interval, in percent of the figure. None for a figure of 0.
     pub fn percent(&self) -> Option<f64> {
         (self.value > 0.0).then(|| 100.0 * CONFIDENCE * self.error / self.value)
     }
 }
 
 impl Sample {
-    /// How many times what was observed all base pages are.
+    /// The ratio of all base pages to those observed.
     pub fn factor(&self) -> f64 {
         self.of.0 as f64 / self.observed.0.max(1) as f64
     }
 
-    /// What this draw tells of regions, now that they are rated. `drawn` are their indices.
+    /// The projection of this draw of rated regions. `drawn` are their indices.
     pub fn of(drawn: &[Range<usize>], regions: &[Region]) -> Self {
         let (all, blocks) = (base_pages(regions), blocks(regions).count());
         let block = |value: fn(&Region) -> f64| {
@@ -118,7 +117,7 @@ impl Sample {
     }
 }
 
-/// The ratio estimate of a total over `pages` pages in `blocks` blocks, from some blocks of which each has a value and a number of pages.
+/// The ratio estimate of a total over `pages` pages in `blocks` blocks, from some blocks, each with a value and a number of pages.
 fn extrapolated(drawn: impl Iterator<Item = (f64, f64)> + Clone, pages: u64, blocks: usize) -> Estimate {
     let (values, sampled) = drawn.clone().fold((0.0, 0.0), |(sum, all), (value, pages)| (sum + value, all + pages));
     let count = drawn.clone().count() as f64;
@@ -127,14 +126,14 @@ fn extrapolated(drawn: impl Iterator<Item = (f64, f64)> + Clone, pages: u64, blo
     }
     let (ratio, factor) = (values / sampled, pages as f64 / sampled);
     let squares: f64 = drawn.map(|(value, pages)| (value - ratio * pages).powi(2)).sum();
-    // One block tells nothing of how blocks differ: what it says may be all wrong.
+    // One block tells nothing about the differences between blocks: its value may be entirely wrong.
     let spread = if count > 1.0 { squares * count / (count - 1.0) } else { values.powi(2) };
     let left_out = (1.0 - count / (blocks as f64).max(count)).max(0.0);
     Estimate { value: ratio * pages as f64, error: factor * (left_out * spread).sqrt() }
 }
 
-/// Draws blocks of base pages until they hold this size: the indices of their regions, ascending. None if that is too large a part of all
-/// for a sample to make sense.
+/// Draws blocks of base pages until they reach this size: the indices of their regions, ascending. None if that is too large a part of all for a
+/// sample to make sense.
 pub fn draw(regions: &[Region], size: Bytes, seed: u64) -> Option<Vec<Range<usize>>> {
     let wanted = size.0 / BASE_PAGE;
     if wanted.saturating_mul(TOO_LARGE) >= base_pages(regions) {
@@ -153,7 +152,7 @@ pub fn draw(regions: &[Region], size: Bytes, seed: u64) -> Option<Vec<Range<usiz
     Some(blocks)
 }
 
-/// Runs of regions in the same 8 MiB of addresses that have base pages.
+/// Runs of regions with base pages in the same 8 MiB of addresses.
 fn blocks(regions: &[Region]) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     let chunks = regions.chunk_by(|one, other| one.start.0 / BLOCK == other.start.0 / BLOCK);
@@ -179,7 +178,7 @@ impl SplitMix {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `end`, which is above 0; each as likely as the others, to one in 2^32.
+    /// A number below `end`, which is above 0; all are equally likely, to one in 2^32.
     fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }
@@ -194,7 +193,7 @@ mod tests {
 
     const BLOCK_PAGES: u64 = BLOCK / BASE_PAGE;
 
-    /// 8 GiB of which a third in one piece is walked, a thousand times a second in each region, with a huge page now and then.
+    /// 8 GiB; a contiguous third is walked, a thousand times a second in each region, with a huge page now and then.
     fn a_third() -> Vec<Region> {
         let walked = |number: u64| (1000..2365).contains(&number);
         let each = |number: u64| match number {
@@ -204,7 +203,7 @@ mod tests {
         (0..4096).map(each).collect()
     }
 
-    /// As if only what was drawn had been observed.
+    /// As if only the drawn regions had been observed.
     fn sampled(regions: &[Region], size: Bytes, seed: u64) -> Sample {
         let drawn = draw(regions, size, seed).unwrap();
         let mut regions = regions.to_vec();

@@ -7,7 +7,7 @@ use crate::{Cost, Growth, Heat, Mapping, Meaning, Object, Obstacle, PageSet, Reg
 /// A mapping of the beginning of some shared memory.
 pub const MEMFD: Shared = Shared { object: Object { device: (0, 1), inode: 7, ipc_namespace: None }, offset: 0 };
 
-/// The address of the region with this number.
+/// The address of the region with this index.
 pub fn at(number: u64) -> Address {
     Address((1 << 40) + number * HUGE_PAGE)
 }
@@ -27,7 +27,7 @@ pub fn region(number: u64, walks_per_second: f64, unpopulated: u16) -> Region {
     }
 }
 
-/// A region that is huge already.
+/// A region that is already huge.
 pub fn huge(number: u64, walks_per_second: f64) -> Region {
     Region { huge: true, ..region(number, walks_per_second, 0) }
 }

@@ -1,6 +1,6 @@
 //! A process at one moment.
 //!
-//! Owns: the few figures that are told before and after. Never touches: the system.
+//! Owns: the few figures reported before and after. Never touches: the system.
 
 use crate::Heat;
 use crate::units::Bytes;
@@ -19,7 +19,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What a heat saw; page tables are counted elsewhere.
+    /// From a heat; page tables are counted separately.
     pub fn of(heat: &Heat, page_tables: Bytes) -> Self {
         Self { walks_per_second: Some(heat.walks_per_second()), rss: heat.rss, huge: heat.huge_bytes(), page_tables }
     }

@@ -2,12 +2,11 @@
 //!
 //! Owns: arithmetic on numbers. Never touches: what the numbers mean.
 //!
-//! **Why Hodges-Lehmann.** Each round runs both of a pair within minutes of each other, so a slow round slows both and
-//! their ratio stays. What is left of the noise in the logarithm of the ratio is a difference of two alike noises, and
-//! such a difference is symmetric even where each noise is skewed. For symmetric noise the median of all pairwise
-//! averages (Hodges-Lehmann) is the estimate that one wild round cannot pull away and that still uses the sizes of the
-//! others; the Wilcoxon signed-rank distribution gives it an exact interval for any number of rounds. A sign-test
-//! interval needs no symmetry but is about a third wider, a bootstrap is too narrow for 20 rounds and depends on a seed.
+//! **Why Hodges-Lehmann.** Each round runs both of a pair within minutes of each other, so a slow round slows both and their ratio stays the same.
+//! The remaining noise in the logarithm of the ratio is the difference of two similar noises, and such a difference is symmetric even where each
+//! noise is skewed. For symmetric noise the median of all pairwise averages (Hodges-Lehmann) resists one wild round but still uses the sizes of the
+//! others; the Wilcoxon signed-rank distribution gives it an exact interval for any number of rounds. A sign-test interval needs no symmetry but is
+//! about a third wider; a bootstrap is too narrow for 20 rounds and depends on a seed.
 
 /// An estimate with the interval that holds the true value with the given confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,11 +19,11 @@ pub struct Interval {
     pub high: f64,
     /// The chance that such an interval holds the true value: at least 0.95 from 6 pairs on, less below.
     pub confidence: f64,
-    /// How many pairs it comes from.
+    /// The number of pairs.
     pub pairs: usize,
 }
 
-/// The chance of being wrong that is accepted at each end.
+/// The accepted probability of error at each end.
 const TAIL: f64 = 0.025;
 
 impl Interval {
@@ -69,7 +68,7 @@ fn hodges_lehmann(values: &[f64]) -> Option<Interval> {
     })
 }
 
-/// How many averages to leave out at each end, and the chance that the true value lies beyond one end then.
+/// How many averages to leave out at each end, and the resulting probability that the true value lies beyond one end.
 fn averages_to_cut(pairs: usize) -> (usize, f64) {
     let chances = signed_rank_chances(pairs);
     let mut below = chances[0];
@@ -81,7 +80,7 @@ fn averages_to_cut(pairs: usize) -> (usize, f64) {
     (cut, below)
 }
 
-/// The chance of each sum of ranks 1..=n when each rank counts or not by the toss of a coin.
+/// The probability of each sum of ranks 1..=n when a coin toss decides whether each rank counts.
 fn signed_rank_chances(pairs: usize) -> Vec<f64> {
     let mut chances = vec![0.0; pairs * (pairs + 1) / 2 + 1];
     chances[0] = 1.0;

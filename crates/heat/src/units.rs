@@ -1,6 +1,6 @@
-//! Units that every other module speaks: sizes, page counts, durations, addresses.
+//! Units that all modules use: sizes, page counts, durations, addresses.
 //!
-//! Owns: the arithmetic, parsing and printing of units. Never touches: the system, but for the clock that [`Nanos::since`] reads.
+//! Owns: the arithmetic, parsing and printing of units. Never touches: the system, except for the clock that [`Nanos::since`] reads.
 
 use std::fmt;
 use std::iter::Sum;
@@ -102,12 +102,12 @@ impl Address {
 }
 
 impl AddressRange {
-    /// From `start` for `len` bytes, cut off at the end of the address space.
+    /// From `start` for `len` bytes, truncated at the end of the address space.
     pub fn new(start: Address, len: Bytes) -> Self {
         Self { start, end: Address(start.0.saturating_add(len.0)) }
     }
 
-    /// Bytes in the range; 0 when it is empty or turned round.
+    /// Bytes in the range; 0 if it is empty or reversed.
     pub fn len(&self) -> Bytes {
         Bytes(self.end.0.saturating_sub(self.start.0))
     }
@@ -123,7 +123,7 @@ impl AddressRange {
     }
 }
 
-/// Sums, which stop at the largest number, and differences, which say that they stop at 0.
+/// Sums saturate at the largest number; differences, named accordingly, at 0.
 macro_rules! saturating {
     ($($unit:ident)*) => {$(
         impl Add for $unit {
@@ -140,7 +140,7 @@ macro_rules! saturating {
         }
 
         impl $unit {
-            /// What is left of it without `other`; nothing where that is more.
+            /// The difference; zero where `other` is larger.
             pub fn saturating_sub(self, other: Self) -> Self {
                 Self(self.0.saturating_sub(other.0))
             }
@@ -195,7 +195,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// A size that could not be read.
+/// A malformed size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not a size: write bytes, or a number with K, M, G or T, such as 512M{also}")]
 pub struct SizeError {
@@ -230,14 +230,14 @@ fn parse_bytes(text: &str) -> Option<Bytes> {
     (bytes < u64::MAX as f64).then_some(Bytes(bytes as u64))
 }
 
-/// A size, or a share of something that is known only later, as in `--max-growth 1%`.
+/// A size, or a share of something known only later, as in `--max-growth 1%`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SizeOrShare {
     /// A fixed number of bytes.
     Size(Bytes),
     /// A fraction of a process's resident memory, 0.01 for `1%`.
     Share(f64),
-    /// A fraction of the machine's memory, 0.5 for `50%ram`; [`SizeOrShare::with_ram`] makes a size of it.
+    /// A fraction of the machine's memory, 0.5 for `50%ram`; [`SizeOrShare::with_ram`] turns it into a size.
     ShareOfRam(f64),
 }
 
@@ -281,7 +281,7 @@ impl fmt::Display for SizeOrShare {
     }
 }
 
-/// A time that could not be read.
+/// A malformed time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum TimeError {
@@ -300,9 +300,9 @@ impl FromStr for Nanos {
 }
 
 impl Nanos {
-    /// Reads a time within bounds, which `in_words` tells, such as `from 100ms to 1h`.
+    /// Parses a time within bounds; `in_words` describes them, such as `from 100ms to 1h`.
     ///
-    /// Errors: `text` is not a time with a unit, or lies outside `allowed`.
+    /// Errors: `text` is not a time with a unit, or is outside `allowed`.
     pub fn parse_within(text: &str, allowed: RangeInclusive<Nanos>, in_words: &'static str) -> Result<Self, TimeError> {
         let time = text.parse()?;
         let out_of_range = || TimeError::OutOfRange { given: text.to_owned(), allowed: in_words };
@@ -310,7 +310,7 @@ impl Nanos {
     }
 }
 
-/// Accepts `500ms`, `1s`, `1.5s`, `2m`, `1h`; a bare number could be anything and is refused.
+/// Accepts `500ms`, `1s`, `1.5s`, `2m`, `1h`; a bare number is ambiguous and rejected.
 fn parse_time(text: &str) -> Option<Nanos> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(digits);
@@ -321,7 +321,7 @@ fn parse_time(text: &str) -> Option<Nanos> {
         "h" => 3600e9,
         _ => return None,
     };
-    // The cast saturates, which whoever wants a time within bounds then refuses.
+    // The cast saturates; callers that need a bounded time then reject it.
     Some(Nanos((number.parse::<f64>().ok()? * nanos) as u64))
 }
 
@@ -330,7 +330,7 @@ fn parse_time(text: &str) -> Option<Nanos> {
 pub struct CpuShare(pub f64);
 
 impl CpuShare {
-    /// How long to rest after so much CPU time, so that it is no larger share of the time.
+    /// How long to rest after this much CPU time, to keep to the share.
     pub fn rest_after(self, busy: Nanos) -> Duration {
         busy.duration().div_f64(self.0)
     }
@@ -357,19 +357,19 @@ impl fmt::Display for CpuShare {
     }
 }
 
-/// By how much promoting may slow a program down while it lasts: the share of its speed that it may lose, 0.05 for `5%`.
+/// How much promoting may slow a program down while it lasts: the share of its speed that it may lose, 0.05 for `5%`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Slowdown(pub f64);
 
 impl Slowdown {
-    /// Where somebody waits for the command: 3 GiB in a minute, in stalls of less than a millisecond.
+    /// When a user waits for the command: 3 GiB in a minute, in stalls of less than a millisecond.
     pub const ASKED_FOR: Self = Self(0.05);
-    /// Where nobody asked at this moment: nothing that response times show.
+    /// When no user is waiting: nothing that shows in response times.
     pub const UNASKED: Self = Self(0.01);
-    /// What `--fast` stands for: over in seconds, at up to 40 % less of the program's speed meanwhile.
+    /// The value of `--fast`: over in seconds, at a cost of up to 40 % of the program's speed meanwhile.
     pub const FAST: Self = Self(0.4);
 
-    /// Whether somebody rather has it over with than not felt.
+    /// Whether speed matters more than the effect on the program.
     pub fn is_fast(self) -> bool {
         self >= Self::FAST
     }
@@ -390,7 +390,7 @@ impl fmt::Display for Slowdown {
     }
 }
 
-/// `5%` as 0.05, if the percentage lies in these bounds.
+/// `5%` as 0.05, if the percentage is within these bounds.
 fn parse_percent(text: &str, bounds: RangeInclusive<f64>) -> Option<f64> {
     let percent = text.strip_suffix('%')?.parse::<f64>().ok()?;
     bounds.contains(&percent).then_some(percent / 100.0)

@@ -1,22 +1,20 @@
-//! What a page walk and a page fault cost a program, by what this machine showed.
+//! What a page walk and a page fault cost a program, according to this machine's calibration.
 //!
-//! Owns: the figures of a calibration, and the model from walks a second to a share of the time. Never touches: how they are measured, or a
-//! plan.
+//! Owns: the figures of a calibration, and the model from walks a second to a share of the time. Never touches: how they are measured, or a plan.
 //!
-//! What a walk costs a program depends on how many walks the processor overlaps, and on how much of the page tables its caches
-//! hold. Nobody outside sees either, but how often the program walks hints at both: walks that wait for each other cannot
-//! come fast, and a program that walks rarely has other work, which takes the page tables out of the caches. Four chases over the
-//! same memory are what is known: reads in order, whose walks share cache lines of the page table; independent reads at random;
-//! dependent ones; and occasional ones, with other work in between.
+//! The cost of a walk to a program depends on how many walks the processor overlaps, and on how much of the page tables its caches hold. Neither is
+//! visible from outside, but how often the program walks hints at both: walks that wait for each other cannot come fast, and a program that walks
+//! rarely has other work, which evicts the page tables from the caches. Four chases over the same memory are calibrated: reads in order, whose walks
+//! share cache lines of the page table; independent random reads; dependent ones; and occasional ones, with other work in between.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Bytes, Nanos};
 
-/// What a page fault costs where that was not measured.
+/// The cost of a page fault where it was not measured.
 pub const FAULT_COST: Nanos = Nanos(2000);
 
-/// What a read takes that needs a page walk, and what it takes without, in nanoseconds.
+/// The duration of a read that needs a page walk, and of one without, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadTimes {
@@ -26,7 +24,7 @@ pub struct ReadTimes {
     pub huge_ns: f64,
 }
 
-/// What a program pays of a walk's cost, where the chase that walks as often pays all of it: at least, likely, and at most.
+/// The part of a walk's cost that a program pays, where the chase that walks as often pays all of it: at least, likely, and at most.
 #[derive(Clone, Copy, Debug)]
 struct Paid {
     low: f64,
@@ -34,15 +32,15 @@ struct Paid {
     high: f64,
 }
 
-/// Of walks that the processor overlaps. Chases of 2 and 4 GiB paid 1.0 to 1.2 of the calibration's cost, because they do nothing else.
-/// Sweeps at random over 1 GiB, which have other work, paid 0.3 to 1.1 (AMD Zen 4, Intel Emerald Rapids and Ice Lake), so that programs
-/// with much other work may gain less than the low end.
+/// For walks that the processor overlaps. Chases of 2 and 4 GiB paid 1.0 to 1.2 times the calibration's cost, because they do nothing else. Random
+/// sweeps over 1 GiB, which have other work, paid 0.3 to 1.1 (AMD Zen 4, Intel Emerald Rapids and Ice Lake), so programs with much other work may
+/// gain less than the low end.
 const OVERLAPPED: Paid = Paid { low: 0.5, likely: 0.7, high: 1.05 };
-/// Of walks that are waited for. Chases of 2 and 4 GiB paid 1.2 to 1.4 of it, on the same machines.
+/// For walks that are waited for. Chases of 2 and 4 GiB paid 1.2 to 1.4, on the same machines.
 const WAITED_FOR: Paid = Paid { low: 0.75, likely: 1.0, high: 1.3 };
-/// Of walks now and then. No program of this kind was measured closely enough; as wide a range as the others' together.
+/// For occasional walks. No program of this kind was measured closely enough; the range is as wide as the others' together.
 const OCCASIONAL: Paid = Paid { low: 0.6, likely: 1.0, high: 1.5 };
-/// Of walks along addresses, which processors fetch ahead. Sequential sweeps over 1 GiB paid 0.25 to 1.4 of the ordered chase.
+/// For walks along addresses, which processors prefetch. Sequential sweeps over 1 GiB paid 0.25 to 1.4 of the ordered chase.
 const ORDERED: Paid = Paid { low: 0.0, likely: 0.5, high: 1.4 };
 
 /// The chases over memory of one size.
@@ -55,35 +53,35 @@ pub struct WalkCost {
     pub ordered: ReadTimes,
     /// At random, addresses known ahead.
     pub independent: ReadTimes,
-    /// At random, each address told by the read before.
+    /// At random, each address determined by the previous read.
     pub dependent: ReadTimes,
-    /// At random, each after other work; the times are of both together.
+    /// At random, each after other work; the times include both.
     pub occasional: ReadTimes,
-    /// A page fault on shared memory that is there already, in nanoseconds.
+    /// A page fault on already present shared memory, in nanoseconds.
     pub page_fault_ns: f64,
-    /// What it takes to unmap again what a page fault mapped, as when its process ends, in nanoseconds.
+    /// Unmapping what a page fault mapped, as when its process ends, in nanoseconds.
     pub unmap_ns: f64,
 }
 
-/// A calibration tells about memory of its size, and up to so many times that: each doubling costs as much as the one before.
+/// A calibration is valid for memory of its size, and up to this many times that: each doubling costs as much as the one before.
 const FARTHEST: f64 = 8.0;
 
-/// What programs that walk often pay of each walk's cost, where a chase, which does nothing else, pays all of it: they have other work
-/// meanwhile. Sweeps of 1 GiB paid 0.3 to 0.8 of it (Intel Emerald Rapids); the number is a rule of thumb.
+/// The part of each walk's cost paid by programs that walk often but also have other work; a chase, which does nothing else, pays all of it. Sweeps
+/// of 1 GiB paid 0.3 to 0.8 (Intel Emerald Rapids); the number is a rule of thumb.
 const NOT_HIDDEN: f64 = 0.5;
 
 impl ReadTimes {
-    /// What a walk costs, in nanoseconds.
+    /// The cost of a walk, in nanoseconds.
     fn walk_ns(self) -> f64 {
         (self.base_ns - self.huge_ns).max(0.0)
     }
 
-    /// Walks a second while nothing else is done.
+    /// Walks a second of a program that does nothing else.
     fn rate(self) -> f64 {
         1e9 / self.base_ns
     }
 
-    /// The share of time that walks take while nothing else is done.
+    /// The share of time that walks take in a program that does nothing else.
     fn share(self) -> f64 {
         self.walk_ns() / self.base_ns
     }
@@ -95,8 +93,8 @@ impl ReadTimes {
 }
 
 impl WalkCost {
-    /// Without a calibration: about what chases and sweeps of 1 to 4 GiB showed on two virtual machines (AMD Zen 4, Intel
-    /// Emerald Rapids), in between.
+    /// Without a calibration: values between those that chases and sweeps of 1 to 4 GiB showed on two virtual machines (AMD Zen 4, Intel Emerald
+    /// Rapids).
     pub const UNCALIBRATED: WalkCost = WalkCost {
         footprint: Bytes(1 << 30),
         ordered: ReadTimes { base_ns: 18.0, huge_ns: 15.5 },
@@ -107,28 +105,28 @@ impl WalkCost {
         unmap_ns: FAULT_COST.0 as f64,
     };
 
-    /// Has page faults cost what they take with unmapping, where so large a share of what they map is unmapped again.
+    /// Adds the cost of unmapping to page faults, for the share of mapped memory that is unmapped again.
     pub fn with_unmapping(self, share: f64) -> Self {
         Self { page_fault_ns: self.page_fault_ns + share * self.unmap_ns, ..self }
     }
 
-    /// All of them.
+    /// All four chases.
     pub fn chases(&self) -> [ReadTimes; 4] {
         [self.ordered, self.independent, self.dependent, self.occasional]
     }
 
-    /// The least that a walk cost.
+    /// The least cost of a walk.
     pub fn low(&self) -> Nanos {
         Nanos(self.chases().map(ReadTimes::walk_ns).into_iter().fold(f64::INFINITY, f64::min).round() as u64)
     }
 
-    /// The most that a walk cost.
+    /// The highest cost of a walk.
     pub fn high(&self) -> Nanos {
         Nanos(self.chases().map(ReadTimes::walk_ns).into_iter().fold(0.0, f64::max).round() as u64)
     }
 
-    /// The cost over so much memory, from calibrations in the order of their footprints: on the line through the two next to
-    /// it, by the logarithm of the size, as caches go. None if there are none.
+    /// The cost with this much memory, interpolated between the two nearest calibrations by the logarithm of the size, as caches go. Calibrations are
+    /// in the order of their footprints. None if there are none.
     pub fn at(calibrations: &[WalkCost], footprint: Bytes) -> Option<WalkCost> {
         let (first, last) = (calibrations.first()?, calibrations.last()?);
         let next_to = |pair: &&[WalkCost]| footprint <= pair[1].footprint;
@@ -149,14 +147,14 @@ impl WalkCost {
         })
     }
 
-    /// What a walk likely costs a program that makes so many in each second of its CPU time, in nanoseconds: as in the chase that
-    /// walks as often, or in between; but programs that walk as fast as the independent one pay only a share.
+    /// The likely cost of a walk, in nanoseconds, to a program that makes this many in each second of its CPU time: as in the chase that walks as
+    /// often, or interpolated; but programs that walk as fast as the independent chase pay only a part.
     fn likely_ns(&self, walks_per_second: f64) -> f64 {
         self.walk_ns_at(walks_per_second, [1.0, 1.0, NOT_HIDDEN])
     }
 
-    /// What a walk costs a program that makes so many in each second of its CPU time, if the occasional, the dependent and the
-    /// independent chase pay these shares.
+    /// The cost of a walk to a program that makes this many in each second of its CPU time, if the occasional, the dependent and the independent
+    /// chase pay these shares.
     fn walk_ns_at(&self, walks_per_second: f64, paid: [f64; 3]) -> f64 {
         let log = |number: f64| number.max(0.1).ln();
         let knot = |chase: ReadTimes, paid: f64| (log(chase.rate()), log(paid * chase.walk_ns()));
@@ -171,14 +169,14 @@ impl WalkCost {
         (slow.1 + weight * (fast.1 - slow.1)).exp()
     }
 
-    /// Shares of the time that walks of which nothing is known may take: at least, likely, at most.
+    /// Shares of the time that walks of unknown kind may take: at least, likely, at most.
     pub fn shares_of_any_kind(&self, walks_per_second: f64) -> [f64; 3] {
         let costs = [self.low().0 as f64, self.likely_ns(walks_per_second), self.high().0 as f64];
         costs.map(|walk_ns| (walks_per_second * walk_ns * 1e-9).clamp(0.0, self.largest_share()))
     }
 
-    /// Shares of the time that these walks take: at least, likely, at most. `most_times`: how many times as often the program may walk;
-    /// `scattered`: the share of walks that do not go along addresses, as it was measured.
+    /// Shares of the time that these walks take: at least, likely, at most. `most_times`: the factor by which the program may walk more often;
+    /// `scattered`: the measured share of walks that do not go along addresses.
     pub fn shares(&self, walks_per_second: f64, most_times: f64, scattered: f64) -> [f64; 3] {
         let Scatter(scattered) = Scatter::of(scattered);
         let rates = [1.0, most_times.sqrt(), most_times].map(|times| walks_per_second * times);
@@ -190,21 +188,21 @@ impl WalkCost {
         })
     }
 
-    /// The share of the time that scattered walks take, by the chases that walk as often. None walks more often than the independent one,
-    /// so that a rate above its own tells no more than that.
+    /// The share of the time that scattered walks take, by the chases that walk as often. No program walks more often than the independent chase, so
+    /// a rate above that one's says no more.
     fn share_at_random(&self, walks_per_second: f64, paid: fn(Paid) -> f64) -> f64 {
         let rate = walks_per_second.min(self.independent.rate());
         let [occasional, overlapped, waited_for] = [OCCASIONAL, OVERLAPPED, WAITED_FOR].map(paid);
         rate * self.walk_ns_at(rate, [occasional, waited_for, overlapped]) * 1e-9
     }
 
-    /// Walks take no larger share of any program's time than of those that do nothing else.
+    /// Walks take no larger share of any program's time than of a chase's, which does nothing else.
     fn largest_share(&self) -> f64 {
         self.chases().map(ReadTimes::share).into_iter().fold(0.0, f64::max)
     }
 }
 
-/// A processor that counts walks in nearly all cycles counts those that it overlaps with work; f / (1 - f) would run away.
+/// A processor that counts walks in nearly all cycles includes those that overlap with work; f / (1 - f) would run away.
 pub const MOST_COUNTED: f64 = 0.9;
 
 /// Share of a process's cycles in which a page walk was under way, 0 to 1, as the processor counted it: at least and at most.
@@ -220,8 +218,8 @@ pub struct WalkShare {
 struct Scatter([f64; 3]);
 
 impl Scatter {
-    /// From what was measured. A count of some thousand lines is good for a tenth: above nine tenths all walks may be scattered, and
-    /// below one tenth nearly none.
+    /// From a measurement. A count of some thousand lines is accurate to a tenth: above nine tenths all walks may be scattered, and below one tenth
+    /// nearly none.
     fn of(measured: f64) -> Self {
         let ramp = |from: f64, to: f64| ((measured - from) / (to - from)).clamp(0.0, 1.0);
         Self([ramp(0.2, 0.9), ramp(0.1, 0.9), ramp(0.0, 0.7)])

@@ -1,13 +1,13 @@
-//! What the early reads tell of all page walks together: how many are certain, and whether they are scattered.
+//! What the early reads tell about all page walks together: how many are certain, and whether they are scattered.
 //!
 //! Owns: these two measures, as pure functions. Never touches: the system, or the rate of a single region.
 //!
-//! *Certain*: where clearing flushed the TLB, a bit means that the page was accessed. Of the pages accessed the TLB can have held no
-//! more than it has entries, so the others were walked (docs/DESIGN.md, fact 17).
+//! *Certain*: where clearing flushed the TLB, a bit means that the page was accessed. The TLB can have held no more of the accessed pages than it has
+//! entries, so the others were walked (docs/DESIGN.md, fact 17).
 //!
-//! *Scattered*: a cache line of the page table holds eight entries. Walks along addresses share lines and cost next to nothing; walks
-//! that are scattered fetch a line each (fact 18). Scattered walks share lines by chance too, the more the denser they are, so the
-//! lines seen are compared with those that the same number of walks at random would have touched.
+//! *Scattered*: a cache line of the page table holds eight entries. Walks along addresses share lines and cost next to nothing; scattered walks fetch
+//! a line each (fact 18). Random walks also share lines by chance, more so the denser they are, so the lines seen are compared with those that the
+//! same number of random walks would have touched.
 
 use std::time::Duration;
 
@@ -16,25 +16,24 @@ use serde::{Deserialize, Serialize};
 use crate::rate::{DELAYS, ReadCounts};
 use crate::units::Nanos;
 
-/// What is known of all page walks of the base pages observed together.
+/// What is known of the page walks of all observed base pages together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Walks {
-    /// Page walks a second that are certain: no page that the TLB may have held is among them.
+    /// Page walks a second that are certain: excluding every page that the TLB may have held.
     pub at_least_per_second: f64,
-    /// Page walks a second if each first walk slowed the program down as much as it does on this machine at worst.
+    /// Page walks a second if each first walk slows the program down as much as it does in the worst case on this machine.
     pub at_most_per_second: f64,
-    /// How scattered the walks are: 0 if they go along addresses, 1 if they are at random. None if too few were seen to tell, or if the
-    /// first read came too late.
+    /// How scattered the walks are: 0 along addresses, 1 at random. None if too few were seen to tell, or if the first read came too late.
     pub scattered: Option<f64>,
 }
 
-/// TLB entries where the processor does not tell them: more than any server processor had for base pages by 2024 (4,192 on AMD Zen 5).
+/// TLB entries where the processor does not tell: more than any server processor had for base pages by 2024 (4,192 on AMD Zen 5).
 pub const TLB_ENTRIES: u64 = 5120;
 
 /// Base pages of one region, and what the reads saw of them.
 pub struct SeenPages<'a> {
-    /// Base pages whose bits tell something.
+    /// Base pages whose bits are meaningful.
     pub observed: u32,
     /// What the reads of the window saw.
     pub read_counts: &'a ReadCounts,
@@ -57,9 +56,9 @@ pub type EarlyReads = [EarlyRead; EARLY];
 pub const EARLY: usize = 3;
 /// Later, too much has been walked for neighbours to tell anything.
 const LATEST: Duration = Duration::from_millis(15);
-/// Pages that a read must have seen walked before it tells how they lie: lines are then counted to some 3 %.
+/// Walked pages that a read must have seen before it tells how they are distributed: lines are then counted to some 3 %.
 const ENOUGH: u64 = 1024;
-/// A read that saw more than this share of the pages walked says nothing: all lines are full then, however the walks came.
+/// A read that saw more than this share of the pages walked says nothing: all lines are full then, whatever the pattern.
 const TOO_DENSE: f64 = 0.5;
 /// Entries in a cache line of the page table.
 const ENTRIES_PER_LINE: f64 = 8.0;
@@ -72,7 +71,7 @@ impl EarlyRead {
     }
 }
 
-/// Of the walks that a group of regions was rated at, the share that is certain; `tlb_entries` of its pages may never have been walked.
+/// The certain share of the walks rated in a group of regions, `tlb_entries` of whose pages may never have been walked.
 pub fn certain_share<'a>(
     seen: impl Iterator<Item = SeenPages<'a>> + Clone,
     rated_per_second: f64,
@@ -92,10 +91,10 @@ pub fn certain_share<'a>(
     if rated_per_second > 0.0 { (certain / rated_per_second).min(1.0) } else { 0.0 }
 }
 
-/// How scattered the walks are, by the earliest read that saw enough of them; see [`Walks::scattered`].
+/// How scattered the walks are, from the earliest read that saw enough of them; see [`Walks::scattered`].
 ///
-/// At random, a page is walked within a delay d with the chance 1 − e^(−λd), where λ is what makes the number of pages right. It is the
-/// same for all regions that were walked at all: a program that goes along addresses has walked some regions wholly and others not.
+/// At random, a page is walked within a delay d with probability 1 − e^(−λd), where λ is chosen to match the number of pages. It is the same for all
+/// regions that were walked at all: a program that goes along addresses has walked some regions completely and others not.
 pub fn scattered<'a>(seen: impl Iterator<Item = SeenPages<'a>> + Clone) -> Option<f64> {
     let read = (0..EARLY).find(|&read| walked_by(read, seen.clone()) >= ENOUGH)?;
     let last = DELAYS.len();
@@ -121,11 +120,11 @@ fn walked_by<'a>(read: usize, seen: impl Iterator<Item = SeenPages<'a>>) -> u64 
     seen.map(|seen| u64::from(seen.early[read].walked)).sum()
 }
 
-/// Lines that so many walks at random touch; None where nothing could be walked.
+/// Lines touched by this many random walks; None where nothing could be walked.
 fn lines_at_random(each: &[[f64; 4]], walked: f64) -> Option<f64> {
     let exposed: f64 = each.iter().map(|[pages, delay, ..]| pages * delay).sum();
     let mut rate = (exposed > 0.0).then(|| walked / exposed)?;
-    // The first guess takes no page for walked twice; each further one is nearer to the number seen.
+    // The first guess assumes that no page is walked twice; each further one is nearer to the number seen.
     for _ in 0..8 {
         let expected: f64 = each.iter().map(|[pages, delay, ..]| -pages * (-rate * delay).exp_m1()).sum();
         rate *= walked / expected.max(1.0);
@@ -142,7 +141,7 @@ mod tests {
     use crate::rate::ReadCount;
     use proptest::prelude::*;
 
-    /// A region that was read at 1 ms, with what all of its reads saw in the end.
+    /// A region read at 1 ms, with the final result of all its reads.
     struct Read {
         early: EarlyReads,
         read_counts: ReadCounts,
@@ -163,7 +162,7 @@ mod tests {
         reads.iter().map(|read| SeenPages { observed: 512, read_counts: &read.read_counts, early: &read.early })
     }
 
-    /// Regions of which each page was walked with this chance.
+    /// Regions in which each page was walked with this probability.
     fn at_random(regions: usize, chance: f64, seed: u64) -> Vec<Read> {
         let mut state = seed;
         let mut hit = || {
@@ -175,7 +174,7 @@ mod tests {
 
     #[test]
     fn walks_along_addresses_are_told_from_scattered_ones() {
-        // A twentieth of the regions wholly, the others not: a program on its way through memory.
+        // A twentieth of the regions completely, the others not at all: a program on its way through memory.
         let all: Vec<usize> = (0..512).collect();
         let in_order: Vec<Read> = (0..400).map(|number| read(if number % 20 == 0 { &all } else { &[] }, 512)).collect();
         assert!(scattered(seen(&in_order)).unwrap() < 0.02);
@@ -203,7 +202,7 @@ mod tests {
         let share = |entries| certain_share(seen(&reads), rated, entries);
         assert!((share(0.0) - 1.0).abs() < 0.05, "{}", share(0.0));
         assert!((share(1024.0) - 0.8).abs() < 0.05, "{}", share(1024.0));
-        // Of all 51,200 pages, which the last read saw, fewer can be told from the TLB's.
+        // Of all 51,200 pages that the last read saw, fewer are distinguishable from the TLB's.
         assert!((share(25_600.0) - 0.05).abs() < 0.01, "{}", share(25_600.0));
         assert_eq!((share(51_200.0), certain_share(seen(&reads), 0.0, 0.0)), (0.0, 0.0));
     }

@@ -1,4 +1,4 @@
-//! Whether the host of this virtual machine is told of free memory, and takes it back.
+//! Whether this virtual machine reports free memory to its host, which reclaims it.
 //!
 //! Owns: the balloon devices in `/sys/bus/virtio`. Never touches: their settings, which are the host's.
 
@@ -6,8 +6,7 @@ use crate::{KernelError, Malformed, Root, optional};
 
 const DRIVER: &str = "sys/bus/virtio/drivers/virtio_balloon";
 
-/// `VIRTIO_BALLOON_F_REPORTING` (include/uapi/linux/virtio_balloon.h): blocks of free memory are reported, and the host takes what lies
-/// behind them.
+/// `VIRTIO_BALLOON_F_REPORTING` (include/uapi/linux/virtio_balloon.h): blocks of free memory are reported, and the host takes their backing memory.
 const REPORTING: usize = 5;
 
 /// Whether free memory is reported; false where there is no such device.
@@ -15,7 +14,7 @@ const REPORTING: usize = 5;
 /// Errors: the driver's directory cannot be listed, or a device's `features` are not a row of digits 0 and 1.
 pub fn reports_free_memory(root: &Root) -> Result<bool, KernelError> {
     for device in optional(root.entries(DRIVER))?.unwrap_or_default() {
-        // Beside its devices, the directory holds the driver's own files.
+        // Besides its devices, the directory holds the driver's own files.
         let features = optional(root.parsed(&format!("{DRIVER}/{device}/features"), Root::LIMIT, parse))?;
         if features == Some(true) {
             return Ok(true);
@@ -24,7 +23,7 @@ pub fn reports_free_memory(root: &Root) -> Result<bool, KernelError> {
     Ok(false)
 }
 
-/// A digit for each feature that device and driver agreed on, the first one first.
+/// One digit per feature that device and driver agreed on, in order.
 fn parse(text: &str) -> Result<bool, Malformed> {
     match text.as_bytes().get(REPORTING) {
         Some(b'0') => Ok(false),

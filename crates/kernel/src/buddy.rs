@@ -1,6 +1,6 @@
 //! Free memory by the size of its contiguous blocks, from `/proc/buddyinfo`.
 //!
-//! Owns: the shape of that file (Documentation/filesystems/proc.rst). Never touches: compaction.
+//! Owns: the format of that file (Documentation/filesystems/proc.rst). Never touches: compaction.
 
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
@@ -33,7 +33,7 @@ impl Buddy {
         root.parsed("proc/buddyinfo", Root::LIMIT, Self::parse)
     }
 
-    /// Understands the text of `buddyinfo`.
+    /// Parses the text of `buddyinfo`.
     ///
     /// Errors: a line is not a zone such as `Node 0, zone DMA 1 0 2`.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
@@ -45,7 +45,7 @@ impl Buddy {
         self.zones.iter().map(|zone| zone.free_from(Bytes(BASE_PAGE))).sum()
     }
 
-    /// Free memory in blocks that a huge page fits in: to be had at once, without compaction.
+    /// Free memory in blocks that hold a huge page: available at once, without compaction.
     pub fn free_huge(&self) -> Bytes {
         self.zones.iter().map(|zone| zone.free_from(Bytes(HUGE_PAGE))).sum()
     }
@@ -57,7 +57,7 @@ impl Zone {
         (0..self.free_blocks.len()).filter(|&order| block(order) >= size).map(|order| self.free_in(order)).sum()
     }
 
-    /// The largest block that is free; `None` where none is.
+    /// The largest free block; `None` if there is none.
     pub fn largest_free(&self) -> Option<Bytes> {
         self.free_blocks.iter().rposition(|&blocks| blocks > 0).map(block)
     }
@@ -67,19 +67,19 @@ impl Zone {
     }
 }
 
-/// How free memory is broken up, for blocks of one order, by the kernel's own formulas (mm/vmstat.c, as in
-/// `/sys/kernel/debug/extfrag`, which only root sees and many kernels lack).
+/// The fragmentation of free memory for blocks of one order, by the kernel's own formulas (mm/vmstat.c, as in `/sys/kernel/debug/extfrag`, which only
+/// root sees and many kernels lack).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fragmentation {
-    /// Share of free memory that lies in smaller blocks, 0 to 1 (`unusable_index`).
+    /// Share of free memory in smaller blocks, 0 to 1 (`unusable_index`).
     pub unusable: f64,
-    /// Why a block of that order could not be had: towards 0 for want of memory, towards 1 because what is free is broken up. None where
-    /// one can be had (the kernel's -1).
+    /// Why a block of that order is not available: towards 0 for lack of memory, towards 1 because free memory is fragmented. None where one is
+    /// available (the kernel's -1).
     pub index: Option<f64>,
 }
 
 impl Buddy {
-    /// How free memory of all zones is broken up, for blocks of a huge page.
+    /// The fragmentation of the free memory of all zones, for blocks of a huge page.
     pub fn fragmentation(&self) -> Fragmentation {
         fragmentation(&self.free_blocks(), HUGE_ORDER)
     }
@@ -119,10 +119,10 @@ fn block(order: usize) -> Bytes {
     Bytes(BASE_PAGE << order)
 }
 
-/// Orders that a line may have: more than any kernel has, few enough that a block's size cannot overflow.
+/// The orders allowed in a line: more than any kernel has, few enough that a block's size cannot overflow.
 const ORDERS: std::ops::RangeInclusive<usize> = 1..=32;
 
-/// Understands one line, of which `pagetypeinfo` has some as well.
+/// Parses one line; `pagetypeinfo` contains such lines, too.
 pub(super) fn parse_zone(line: &str) -> Option<Zone> {
     let (node, rest) = line.strip_prefix("Node ")?.split_once(", zone ")?;
     let mut words = rest.split_ascii_whitespace();
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn fragmentation_is_the_kernels() {
-        // 1,000 single pages, none larger: of 512 needed there are enough, but broken up.
+        // 1,000 single pages, none larger: more than the 512 needed, but fragmented.
         let broken = fragmentation(&[1000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], HUGE_ORDER);
         assert_eq!(broken.unusable, 1.0);
         assert!((broken.index.unwrap() - (1.0 - (1.0 + 1000.0 / 512.0) / 1000.0)).abs() < 1e-12);

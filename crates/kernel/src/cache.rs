@@ -22,21 +22,20 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Colors, if bits of the address alone tell the set: pages of different ones never share a set. 1 where a page reaches all sets.
+    /// Colors, if address bits alone select the set: pages of different colors never share a set. 1 where a page covers all sets.
     pub fn colors(&self) -> u32 {
         u32::try_from(self.sets.saturating_mul(self.line.0) / BASE_PAGE).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Whether bits of the address alone can tell the set; so many sets that this is not so are reached by a hash.
+    /// Whether address bits alone can select the set; so many sets that they cannot are selected by a hash.
     pub fn may_be_indexed_by_bits(&self) -> bool {
         self.sets.is_power_of_two()
     }
 }
 
-/// The data caches of one processor, nearest first; those of which the kernel does not tell the shape are left out. Empty where it tells
-/// of none.
+/// The data caches of one processor, nearest first; leaves out those whose geometry the kernel does not report. Empty where it reports none.
 ///
-/// Errors: a file below `/sys/devices/system/cpu/cpuN/cache` is there but cannot be read, or holds no number.
+/// Errors: a file below `/sys/devices/system/cpu/cpuN/cache` exists but cannot be read, or holds no number.
 pub fn data_caches(root: &Root, cpu: u32) -> Result<Vec<Cache>, KernelError> {
     let folder = format!("sys/devices/system/cpu/cpu{cpu}/cache");
     let names = optional(root.entries(&folder))?.unwrap_or_default();
@@ -49,7 +48,7 @@ pub fn data_caches(root: &Root, cpu: u32) -> Result<Vec<Cache>, KernelError> {
     Ok(caches)
 }
 
-/// None for instructions, and where a file is missing or says 0, which stands for unknown.
+/// None for instruction caches, and where a file is missing or says 0, which means unknown.
 fn read(root: &Root, folder: &str) -> Result<Option<Cache>, KernelError> {
     if optional(root.text(&format!("{folder}/type")))?.is_none_or(|kind| kind.trim() == "Instruction") {
         return Ok(None);
@@ -70,7 +69,7 @@ fn read(root: &Root, folder: &str) -> Result<Option<Cache>, KernelError> {
     Ok(Some(Cache { level: narrow(level), size, ways: narrow(ways), line: Bytes(line), sets }))
 }
 
-/// Understands `2048K`.
+/// Parses `2048K`.
 fn parse_size(text: &str) -> Result<Bytes, Malformed> {
     let text = text.trim();
     let kilobytes = text.strip_suffix('K').and_then(|digits| digits.parse::<u64>().ok());

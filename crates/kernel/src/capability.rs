@@ -1,4 +1,4 @@
-//! Capabilities that hugepilot may need, and the bit mask that the kernel prints them as.
+//! Capabilities that hugepilot may need, and the kernel's bit mask for them.
 //!
 //! Owns: names and bit numbers (include/uapi/linux/capability.h). Never touches: the process's own set.
 
@@ -19,7 +19,7 @@ pub enum Capability {
     IpcLock = 14,
     /// Read another user's process.
     SysPtrace = 19,
-    /// Page frame numbers in `pagemap`; stands in for BPF and PERFMON.
+    /// Page frame numbers in `pagemap`; includes BPF and PERFMON.
     SysAdmin = 21,
     /// Advise another process's memory.
     SysNice = 23,
@@ -49,7 +49,7 @@ impl Capability {
     ];
 }
 
-/// As manuals and systemd write it.
+/// As in manuals and systemd.
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CAP_")?;
@@ -62,13 +62,13 @@ impl fmt::Display for Capability {
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// Whether the set has this capability itself.
+    /// Whether the set contains this capability itself.
     pub fn has(self, capability: Capability) -> bool {
         self.0 >> (capability as u8) & 1 == 1
     }
 
-    /// Whether what this capability permits is permitted: CAP_SYS_ADMIN stands in for CAP_BPF and CAP_PERFMON
-    /// (kernel/bpf/syscall.c, `bpf_capable`; include/linux/perf_event.h, `perfmon_capable`).
+    /// Whether the set permits what this capability permits: CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON (kernel/bpf/syscall.c, `bpf_capable`;
+    /// include/linux/perf_event.h, `perfmon_capable`).
     pub fn permits(self, capability: Capability) -> bool {
         let covered = matches!(capability, Capability::Bpf | Capability::Perfmon) && self.has(Capability::SysAdmin);
         covered || self.has(capability)

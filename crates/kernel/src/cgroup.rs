@@ -13,23 +13,23 @@ use crate::{KernelError, Root};
 
 /// The bound on a list of processes.
 const PROCESSES: Bytes = Bytes(16 << 20);
-/// Control groups above one another that are visited.
+/// The most nested control groups to visit.
 const DEPTH: usize = 256;
-/// Control groups below one that are visited; the kernel allows 65,535 with a memory controller.
+/// The most control groups to visit below one; the kernel allows 65,535 with a memory controller.
 const GROUPS: usize = 1 << 17;
-/// Hexadecimal digits of a container's id, in every engine that follows Docker.
+/// Hexadecimal digits of a container id, in every engine that follows Docker.
 pub const CONTAINER_ID: usize = 64;
 
 /// The tightest limit on a process's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// The group that sets it, named from its hierarchy's top.
+    /// The group that sets it, as a path from the top of its hierarchy.
     pub cgroup: String,
     /// Bytes that the group may use.
     pub limit: Bytes,
     /// Bytes that it uses, page cache included.
     pub usage: Bytes,
-    /// Of those, page cache not used lately, which makes way at once.
+    /// The part of it in page cache not used lately, which can be reclaimed at once.
     pub reclaimable: Bytes,
 }
 
@@ -40,7 +40,7 @@ impl Room {
     }
 }
 
-/// The group, of all that a process is in, that has the least room; `None` where no limit is set or none can be seen.
+/// Of all groups that a process is in, the one with the least room; `None` where no limit is set or visible.
 ///
 /// Errors: the process has ended (`is_gone`), a limit that is not a number.
 pub fn memory_room(root: &Root, pid: u32) -> Result<Option<Room>, KernelError> {
@@ -54,10 +54,10 @@ pub fn memory_room(root: &Root, pid: u32) -> Result<Option<Room>, KernelError> {
     Ok(tightest)
 }
 
-/// The processes in a group and in all groups below it, whatever their hierarchy; `None` if there is no such group.
+/// The processes in a group and in all groups below it, in any hierarchy; `None` if there is no such group.
 ///
-/// The group is named as in `/proc/PID/cgroup`, or by its directory. Where hierarchies of version 1 have groups of the same name,
-/// the memory controller's counts, and after it the first that holds a process.
+/// The group is named as in `/proc/PID/cgroup`, or by its directory. Where hierarchies of version 1 have groups of the same name, the memory
+/// controller's group counts, otherwise the first that holds a process.
 ///
 /// Errors: `/proc/self/mountinfo` cannot be read, or a group's directory cannot be searched or listed.
 pub fn processes(root: &Root, group: &str) -> Result<Option<BTreeSet<u32>>, KernelError> {
@@ -79,9 +79,9 @@ pub fn processes(root: &Root, group: &str) -> Result<Option<BTreeSet<u32>>, Kern
     Ok(found)
 }
 
-/// Directories of the topmost groups of version 2 that have such a file; `None` where version 2 is not mounted.
+/// Directories of the topmost version 2 groups that have such a file; `None` where version 2 is not mounted.
 ///
-/// Errors: `/proc/self/mountinfo` or the top directory of version 2 is there but cannot be read.
+/// Errors: `/proc/self/mountinfo` or the top directory of version 2 exists but cannot be read.
 pub fn with_file(root: &Root, file: &str) -> Result<Option<Vec<String>>, KernelError> {
     let mounts = optional(mounts::read(root))?.unwrap_or_default();
     let Some(mount) = mounts.into_iter().find(|mount| mount.kind == "cgroup2") else { return Ok(None) };
@@ -98,26 +98,26 @@ pub fn groups(root: &Root, pid: u32) -> Result<BTreeSet<String>, KernelError> {
     Ok(text.lines().filter_map(group_of_line).map(|(_, group)| group.to_owned()).collect())
 }
 
-/// A group's name as `/proc/PID/cgroup` has it, given that or the group's directory.
+/// A group's name as in `/proc/PID/cgroup`, from that name or from the group's directory.
 ///
 /// Errors: `/proc/self/mountinfo` cannot be read.
 pub fn name(root: &Root, group: &str) -> Result<String, KernelError> {
     let group = format!("/{}", group.trim_matches('/'));
     let mounts = mounts::read(root)?.into_iter().filter(is_cgroup);
     let named = mounts.filter_map(|mount| Some((mount.below_its_point(&group)?.to_owned(), mount.top)));
-    // Of mounts above one another the innermost counts.
+    // Among nested mounts the innermost counts.
     let innermost = named.min_by_key(|(below, _)| below.len());
     let name = innermost.map_or(group, |(below, top)| format!("{top}{below}"));
     Ok(format!("/{}", name.trim_matches('/')))
 }
 
-/// Whether a group is another one or lies below it.
+/// Whether a group is another one or below it.
 pub fn is_within(group: &str, other: &str) -> bool {
     group.strip_prefix(other.trim_end_matches('/')).is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
-/// The ids of the containers that a group belongs to, as their engines write them into its name: `docker-ID.scope`,
-/// `cri-containerd-ID.scope`, `/docker/ID`, `system.slice:cri-containerd:ID`, and `ID` alone. A container's monitor is not part of it.
+/// The ids of the containers that a group belongs to, as their engines include them in its name: `docker-ID.scope`, `cri-containerd-ID.scope`,
+/// `/docker/ID`, `system.slice:cri-containerd:ID`, and `ID` alone. A container's monitor is not part of it.
 pub fn containers(group: &str) -> impl Iterator<Item = &str> {
     group.split('/').filter_map(|part| {
         let part = part.strip_suffix(".scope").unwrap_or(part);
@@ -130,9 +130,9 @@ pub fn containers(group: &str) -> impl Iterator<Item = &str> {
 fn processes_below(root: &Root, directory: String) -> Result<BTreeSet<u32>, KernelError> {
     let mut processes = BTreeSet::new();
     for_each_below(root, directory, |directory, _| {
-        // A threaded group of version 2 refuses this file (EOPNOTSUPP); its processes are those of the group above it.
+        // A threaded group of version 2 rejects this file (EOPNOTSUPP); its processes are those of the group above it.
         if let Ok(text) = root.text_within(&format!("{directory}/cgroup.procs"), PROCESSES) {
-            // A process that this pid namespace does not see has the id 0.
+            // A process outside this pid namespace has the id 0.
             processes.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|&pid| pid > 0));
         }
         Ok(())
@@ -140,7 +140,7 @@ fn processes_below(root: &Root, directory: String) -> Result<BTreeSet<u32>, Kern
     Ok(processes)
 }
 
-/// Visits a group's directory and those of the groups below it, each with the names in it.
+/// Visits the directories of a group and of the groups below it, each with the names in it.
 pub(super) fn for_each_below(
     root: &Root,
     directory: String,
@@ -158,7 +158,7 @@ pub(super) fn for_each_below(
     Ok(())
 }
 
-/// The two kinds of control groups, which may both be mounted.
+/// The two versions of control groups, which may both be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     One,
@@ -184,17 +184,17 @@ fn group_of_line(line: &str) -> Option<(&str, &str)> {
     line.split_once(':')?.1.split_once(':')
 }
 
-/// The groups of one controller that a process is in: all whose limits bind it and can be seen.
+/// The groups of one controller that a process is in: all whose limits bind it and are visible.
 pub(super) struct Lineage {
     pub(super) version: Version,
-    /// Where the groups' directories are.
+    /// The mount with the groups' directories.
     pub(super) mount: Mount,
-    /// Below the mount point, the process's own first, then those above it.
+    /// Below the mount point, the process's own group first, then those above it.
     pub(super) groups: Vec<String>,
 }
 
 impl Lineage {
-    /// Reads it for a process, by its id or `self`; `None` where the controller is not mounted, or the group lies outside what is.
+    /// Reads it for a process, by id or `self`; `None` where the controller is not mounted, or the group is outside the mount.
     pub(super) fn read(root: &Root, process: &str, controller: &str) -> Result<Option<Self>, KernelError> {
         let text = root.text(&format!("proc/{process}/cgroup"))?;
         let mounts = optional(mounts::read(root))?.unwrap_or_default();
@@ -206,7 +206,7 @@ impl Lineage {
     }
 }
 
-/// A controller's group in `/proc/PID/cgroup`: version 1 where it is mounted so, else version 2.
+/// A controller's group in `/proc/PID/cgroup`: version 1 where it is mounted as such, otherwise version 2.
 fn group_of<'a>(text: &'a str, controller: &str) -> Option<(Version, &'a str)> {
     let lines = || text.lines().filter_map(group_of_line);
     let one = lines().find(|(names, _)| names.split(',').any(|name| name == controller));
@@ -214,7 +214,7 @@ fn group_of<'a>(text: &'a str, controller: &str) -> Option<(Version, &'a str)> {
     one.map(|(_, group)| (Version::One, group)).or(two.map(|(_, group)| (Version::Two, group)))
 }
 
-/// `None` for a group that has gone: its files cannot be opened any more, and those that are open not be read (ENODEV).
+/// `None` for a group that is gone: its files cannot be opened any more, and open ones cannot be read (ENODEV).
 pub(super) fn unless_gone<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
     match result {
         Err(error) if error.errno() == Some(libc::ENODEV) => Ok(None),
@@ -241,12 +241,12 @@ fn read_room(root: &Root, version: Version, mount: &str, group: &str) -> Result<
     Ok(Some(Room { cgroup, limit, usage, reclaimable }))
 }
 
-/// A value of `memory.stat` or `hugetlb.2MB.events`; none where the kernel does not tell it.
+/// A value of `memory.stat` or `hugetlb.2MB.events`; none where the kernel does not provide it.
 pub fn statistic(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// A number of bytes; none for `max`, or for the huge number that version 1 writes in its place.
+/// A number of bytes; none for `max`, or for the huge number that version 1 writes instead.
 pub(super) fn parse_limit(text: &str) -> Option<Bytes> {
     text.trim().parse().ok().filter(|&bytes: &u64| bytes < 1 << 62).map(Bytes)
 }

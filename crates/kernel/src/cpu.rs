@@ -1,7 +1,6 @@
-//! What the processor is and can address, from `/proc/cpuinfo`, and which processors run.
+//! The processor and its address sizes, from `/proc/cpuinfo`, and which processors are online.
 //!
-//! Owns: the lines wanted from that file (Documentation/arch/x86/cpuinfo.rst), and lists of numbers such as `0-3,8`. Never touches:
-//! the processor.
+//! Owns: the lines needed from that file (Documentation/arch/x86/cpuinfo.rst), and lists of numbers such as `0-3,8`. Never touches: the processor.
 
 use heat::units::Bytes;
 
@@ -9,7 +8,7 @@ use crate::{KernelError, Malformed, Root};
 
 /// The bound on the file: every processor prints some 1.5 KiB.
 const LIMIT: Bytes = Bytes(16 << 20);
-/// What Linux can be built for on x86 (`NR_CPUS`).
+/// The most processors that Linux supports on x86 (`NR_CPUS`).
 pub(super) const MOST_CPUS: u32 = 8192;
 
 /// The first processor; the others can address the same.
@@ -17,11 +16,11 @@ pub(super) const MOST_CPUS: u32 = 8192;
 pub struct Cpu {
     /// The maker: `GenuineIntel`, `AuthenticAMD`.
     pub vendor: String,
-    /// The maker's number for its kind; None if it is not told.
+    /// The vendor's family number; None if unknown.
     pub family: Option<u32>,
-    /// The maker's number for the model, within the family; None if it is not told.
+    /// The vendor's model number within the family; None if unknown.
     pub model_number: Option<u32>,
-    /// As the maker names it.
+    /// The vendor's name for it.
     pub model: String,
     /// Bits of a physical address.
     pub physical_bits: u32,
@@ -41,7 +40,7 @@ impl Cpu {
         root.parsed("proc/cpuinfo", LIMIT, Self::parse)
     }
 
-    /// Understands the text of `cpuinfo`.
+    /// Parses the text of `cpuinfo`.
     ///
     /// Errors: the first processor's line `address sizes` is missing or malformed.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
@@ -67,14 +66,14 @@ impl Cpu {
     }
 }
 
-/// The processors that run, by their numbers.
+/// The online processors, by number.
 ///
 /// Errors: `/sys/devices/system/cpu/online` cannot be read, or is neither empty nor a list such as `0-3,8`.
 pub fn online(root: &Root) -> Result<Vec<u32>, KernelError> {
     list(root, "sys/devices/system/cpu/online", MOST_CPUS)
 }
 
-/// A file that holds a list, perhaps of nothing.
+/// A file that holds a list, possibly empty.
 pub(super) fn list(root: &Root, name: &str, end: u32) -> Result<Vec<u32>, KernelError> {
     root.parsed(name, Root::LIMIT, |text| match text.trim() {
         "" => Ok(Vec::new()),
@@ -82,7 +81,7 @@ pub(super) fn list(root: &Root, name: &str, end: u32) -> Result<Vec<u32>, Kernel
     })
 }
 
-/// Understands `0-3,8`: numbers below `end` in the order in which they are listed, at most `end` of them.
+/// Parses `0-3,8`: numbers below `end` in the order listed, at most `end` of them.
 pub(super) fn parse_list(text: &str, end: u32) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
     for part in text.split(',') {
@@ -116,7 +115,7 @@ mod tests {
         assert_eq!((cpu.model.as_str(), cpu.physical_bits), ("Some CPU: fast", 52));
         assert_eq!((cpu.vendor.as_str(), cpu.family, cpu.model_number), ("GenuineIntel", Some(6), Some(143)));
         assert_eq!((cpu.five_levels, cpu.giant_pages, cpu.virtual_machine), (true, true, false));
-        // Linux 6.16 and later print this where the kernel was booted with no5lvl.
+        // Linux 6.16 and later print this if booted with no5lvl.
         assert!(!Cpu::parse(&text.replace("la57", "la57_capable")).unwrap().five_levels);
     }
 

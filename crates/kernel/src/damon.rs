@@ -1,18 +1,17 @@
 //! Whether DAMON is in use, and whether by a hugepilot that has ended.
 //!
-//! Owns: the one judgement of that, from DAMON's own files and the note that hugepilot leaves. Never touches: any of them.
+//! Owns: this judgement, based on DAMON's own files and the note that hugepilot leaves. Never touches: any of them.
 //!
-//! DAMON cannot tell who set it up, so hugepilot writes that it did to a file of its own; a process that is killed leaves both
-//! behind.
+//! DAMON does not record who set it up, so hugepilot writes a note that it did; a process that is killed leaves both behind.
 
 use serde::{Deserialize, Serialize};
 
 use crate::root::optional;
 use crate::{KernelError, Root, process};
 
-/// Where DAMON's threads are set up (Documentation/admin-guide/mm/damon/usage.rst).
+/// The directory in which DAMON's threads are set up (Documentation/admin-guide/mm/damon/usage.rst).
 pub const DIRECTORY: &str = "sys/kernel/mm/damon/admin/kdamonds";
-/// Where hugepilot writes that it set DAMON up.
+/// The note that hugepilot set DAMON up.
 pub const NOTE: &str = "run/hugepilot/damon.json";
 
 /// The process that set DAMON up.
@@ -20,12 +19,12 @@ pub const NOTE: &str = "run/hugepilot/damon.json";
 pub struct Note {
     /// Its id.
     pub pid: u32,
-    /// When it started, in clock ticks after boot; with the id it names the process for good.
+    /// When it started, in clock ticks after boot; with the id it identifies the process for good.
     pub start_ticks: u64,
     /// What DAMON does for it.
     #[serde(default)]
     pub purpose: Purpose,
-    /// DAMON's thread, once that runs.
+    /// DAMON's thread, once it runs.
     #[serde(default)]
     pub thread: Option<u32>,
 }
@@ -42,7 +41,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// What schemes do that are set up for it.
+    /// The actions of schemes set up for it.
     pub fn actions(self) -> &'static [&'static str] {
         match self {
             Purpose::Watch => &["stat"],
@@ -51,27 +50,26 @@ impl Purpose {
     }
 }
 
-/// The threads of DAMON that someone else has set up, running or not; `None` on a kernel without DAMON. What a killed hugepilot left
-/// behind is nobody's.
+/// DAMON threads set up by others, running or not; `None` on a kernel without DAMON. What a killed hugepilot left behind does not count.
 ///
-/// Errors: DAMON's `nr_kdamonds` is there but cannot be read (only root may), or holds no number.
+/// Errors: DAMON's `nr_kdamonds` exists but cannot be read (only root may), or holds no number.
 pub fn threads_of_others(root: &Root) -> Result<Option<u32>, KernelError> {
     let threads = optional(root.number(&format!("{DIRECTORY}/nr_kdamonds")))?;
     Ok(if leftover(root) == Some(Leftover::AsSetUp) { threads.map(|_| 0) } else { threads })
 }
 
-/// What a killed hugepilot has left behind.
+/// What a killed hugepilot left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leftover {
-    /// DAMON, as it was set up or not even that far.
+    /// DAMON as hugepilot set it up, or only partly set up.
     AsSetUp,
-    /// Its note only: DAMON was set up by someone else since.
+    /// Only its note: others have set DAMON up since.
     Note,
 }
 
-/// What a hugepilot that has ended has left behind; `None` if nothing, or if it lives.
+/// What an ended hugepilot left behind; `None` if nothing, or if it is still running.
 pub fn leftover(root: &Root) -> Option<Leftover> {
-    // A note that cannot be read was being written, when nothing but a scheme that does nothing can have been set up.
+    // An unreadable note was being written; by then, at most a scheme that does nothing can have been set up.
     let unreadable = Note { pid: 0, start_ticks: 0, purpose: Purpose::Watch, thread: None };
     let note: Note = serde_json::from_str(&root.text(NOTE).ok()?).unwrap_or(unreadable);
     let lives = process::start_time(root, note.pid).is_ok_and(|start| start == note.start_ticks);
@@ -82,8 +80,8 @@ pub fn leftover(root: &Root) -> Option<Leftover> {
     }
 }
 
-/// Whether what is set up is what the note's writer did, or not even that yet: the very thread where that is known, else one thread whose
-/// schemes do nothing but what hugepilot's do.
+/// Whether the setup is that of the note's writer, complete or not: the same thread where it is known, otherwise one thread whose schemes do only
+/// what hugepilot's do.
 fn looks_like(note: &Note, root: &Root) -> bool {
     let threads: Result<u32, _> = root.number(&format!("{DIRECTORY}/nr_kdamonds"));
     if !threads.is_ok_and(|threads| threads <= 1) {
@@ -105,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine where so many threads are set up, the first of which does this to memory, with this note.
+    /// A machine with this many threads set up, the first of which has this action, and with this note.
     fn machine(threads: &str, action: Option<&str>, note: Option<&str>) -> (tempfile::TempDir, Root) {
         let tree = tempfile::tempdir().unwrap();
         let root = Root::at(tree.path());

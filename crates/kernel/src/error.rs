@@ -1,4 +1,4 @@
-//! What can go wrong when kernel text is read: always with the path, and with a next step where one exists.
+//! What can go wrong when reading kernel text: always with the path, and with a next step where there is one.
 //!
 //! Owns: the error types of the parsers. Never touches: the system.
 
@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use heat::units::Bytes;
 
-/// A file of the kernel's that could not be read or understood.
+/// A kernel file that could not be read or parsed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -16,10 +16,10 @@ pub enum KernelError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel answered.
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// It is longer than anything the kernel is known to print there.
+    /// It is longer than any known kernel prints it.
     #[error("{} is longer than {limit}; reading stopped there", path.display())]
     TooLong {
         /// The file.
@@ -27,25 +27,25 @@ pub enum KernelError {
         /// The bound that was passed.
         limit: Bytes,
     },
-    /// It was read, but is not shaped as the kernel prints it.
+    /// It was read, but is not in the kernel's format.
     #[error("{}, {cause}; please report this with the output of 'uname -r'", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where in it, and how.
+        /// Where in the file, and what is wrong.
         cause: Malformed,
     },
 }
 
-/// A line that is not shaped as the kernel prints it.
+/// A line that is not in the kernel's format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: expected {expected}, found '{found}'")]
 pub struct Malformed {
     /// Counted from 1.
     pub line: usize,
-    /// What the parser was looking for.
+    /// What the parser expected.
     pub expected: &'static str,
-    /// What stood there, cut off after [`Malformed::SHOWN`] characters.
+    /// The text found there, truncated to [`Malformed::SHOWN`] characters.
     pub found: String,
 }
 
@@ -70,7 +70,7 @@ impl KernelError {
         }
     }
 
-    /// The kernel's answer, where there was one.
+    /// The kernel's error number, if there was one.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Read { cause, .. } => cause.raw_os_error(),
@@ -78,7 +78,7 @@ impl KernelError {
         }
     }
 
-    /// The file is not there (ENOENT, or ENOTDIR above it): the kernel lacks the feature, or the process has ended.
+    /// The file does not exist (ENOENT, or ENOTDIR above it): the kernel lacks the feature, or the process has ended.
     pub fn is_absent(&self) -> bool {
         matches!(self.errno(), Some(libc::ENOENT | libc::ENOTDIR))
     }

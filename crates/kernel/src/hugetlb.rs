@@ -1,6 +1,6 @@
-//! The pools of reserved huge pages, from `/sys/kernel/mm/hugepages`, and the file systems that hand their pages out.
+//! The pools of reserved huge pages, from `/sys/kernel/mm/hugepages`, and the file systems that provide their pages.
 //!
-//! Owns: those files and each memory node's (Documentation/admin-guide/mm/hugetlbpage.rst). Never touches: the pools' sizes.
+//! Owns: those files and those of each memory node (Documentation/admin-guide/mm/hugetlbpage.rst). Never touches: the pools' sizes.
 
 use heat::units::Bytes;
 use serde::{Serialize, Serializer};
@@ -10,9 +10,9 @@ use crate::mounts::Mount;
 use crate::root::optional;
 use crate::{KernelError, Root};
 
-/// Where the pools are, one directory a page size.
+/// The directory of the pools, with one directory per page size.
 pub const DIRECTORY: &str = "sys/kernel/mm/hugepages";
-/// Where the memory nodes are.
+/// The directory of the memory nodes.
 const NODES: &str = "sys/devices/system/node";
 
 /// The pool of one page size; counts are in pages of that size.
@@ -22,23 +22,23 @@ pub struct Pool {
     pub page_size: Bytes,
     /// Pages in the pool, in use or not.
     pub total: u64,
-    /// Pages not in use, promised ones included.
+    /// Pages not in use, including reserved ones.
     pub free: u64,
-    /// Pages not in use yet but promised to a mapping.
+    /// Pages not in use yet but reserved for a mapping.
     pub reserved: u64,
     /// Pages beyond the pool's size, taken on demand.
     pub surplus: u64,
-    /// How many such pages may be taken.
+    /// The most such pages that may be taken.
     pub overcommit: u64,
 }
 
 impl Pool {
-    /// Pages that can still be given out: the free ones that are promised to nobody.
+    /// Pages that can still be allocated: free and not reserved.
     pub fn available(&self) -> u64 {
         self.free.saturating_sub(self.reserved)
     }
 
-    /// Pages that stay in the pool when nobody uses them: all but the surplus.
+    /// Pages that stay in the pool when they are not used: all but the surplus.
     pub fn persistent(&self) -> u64 {
         self.total.saturating_sub(self.surplus)
     }
@@ -48,13 +48,13 @@ impl Pool {
         self.total.saturating_sub(self.free)
     }
 
-    /// The directory of a page size's pool, named from the top of the tree.
+    /// The directory of a page size's pool, from the top of the tree.
     pub fn directory(page_size: Bytes) -> String {
         format!("{DIRECTORY}/hugepages-{}kB", page_size.0 >> 10)
     }
 }
 
-/// The part of a pool that lies on one memory node; counts are in pages, as in [`Pool`]. Nobody counts what is promised by node.
+/// The part of a pool on one memory node; counts are in pages, as in [`Pool`]. Reservations are not counted by node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodePool {
     /// The memory node.
@@ -64,19 +64,19 @@ pub struct NodePool {
     pub page_size: Bytes,
     /// Pages on this node, in use or not.
     pub total: u64,
-    /// Pages not in use, promised ones included.
+    /// Pages not in use, including reserved ones.
     pub free: u64,
     /// Pages beyond the pool's size.
     pub surplus: u64,
 }
 
 impl NodePool {
-    /// Pages that stay on this node when nobody uses them.
+    /// Pages that stay on this node when they are not used.
     pub fn persistent(&self) -> u64 {
         self.total.saturating_sub(self.surplus)
     }
 
-    /// The directory of a page size's pool on a node, named from the top of the tree.
+    /// The directory of a page size's pool on a node, from the top of the tree.
     pub fn directory(node: u32, page_size: Bytes) -> String {
         format!("{NODES}/node{node}/hugepages/hugepages-{}kB", page_size.0 >> 10)
     }
@@ -91,10 +91,10 @@ pub struct FileSystem {
     /// Bytes in each of its pages.
     #[serde(rename = "page_size_bytes")]
     pub page_size: Bytes,
-    /// The most that its files may hold; `None` for what the pool has.
+    /// The most that its files may hold; `None` if only the pool limits them.
     #[serde(rename = "limit_bytes")]
     pub limit: Option<Bytes>,
-    /// What is promised to it as long as it is mounted.
+    /// Memory reserved for it as long as it is mounted.
     #[serde(rename = "least_bytes")]
     pub least: Option<Bytes>,
     /// User id of the top directory's owner.
@@ -111,7 +111,7 @@ fn in_octal<S: Serializer>(mode: &u32, serializer: S) -> Result<S::Ok, S::Error>
 }
 
 impl FileSystem {
-    /// What its mount says; `None` for any other file system.
+    /// From its mount; `None` for any other file system.
     pub fn of(mount: &Mount) -> Option<Self> {
         let size = |name| mount.option(name).and_then(|value| value.parse().ok());
         let id = |name| mount.option(name).and_then(|value| value.parse().ok()).unwrap_or(0);
@@ -130,7 +130,7 @@ impl FileSystem {
 
 /// The memory nodes, ascending; none on a kernel without NUMA.
 ///
-/// Errors: `/sys/devices/system/node` is there but cannot be listed.
+/// Errors: `/sys/devices/system/node` exists but cannot be listed.
 pub fn nodes(root: &Root) -> Result<Vec<u32>, KernelError> {
     let names = optional(root.entries(NODES))?.unwrap_or_default();
     let mut nodes: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();
@@ -138,7 +138,7 @@ pub fn nodes(root: &Root) -> Result<Vec<u32>, KernelError> {
     Ok(nodes)
 }
 
-/// What each node has of each pool, by page size, then by node. A node without memory has no pools.
+/// Each node's part of each pool, by page size, then by node. A node without memory has no pools.
 ///
 /// Errors: a node's directory cannot be listed, or one of its counts is missing or not a number.
 pub fn node_pools(root: &Root) -> Result<Vec<NodePool>, KernelError> {
@@ -157,7 +157,7 @@ pub fn node_pools(root: &Root) -> Result<Vec<NodePool>, KernelError> {
     Ok(pools)
 }
 
-/// The page size for programs that name none, which `vm.nr_hugepages` is about; `None` on a kernel without hugetlbfs.
+/// The page size for programs that name none, to which `vm.nr_hugepages` applies; `None` on a kernel without hugetlbfs.
 ///
 /// Errors: `/proc/meminfo` cannot be read, or its line `Hugepagesize:` is malformed.
 pub fn default_size(root: &Root) -> Result<Option<Bytes>, KernelError> {
@@ -165,15 +165,15 @@ pub fn default_size(root: &Root) -> Result<Option<Bytes>, KernelError> {
     Ok((size > Bytes(0)).then_some(size))
 }
 
-/// The group whose members may put System V shared memory on huge pages without CAP_IPC_LOCK; `None` on a kernel without
-/// hugetlbfs. The kernel takes 0 for nobody.
+/// The group whose members may put System V shared memory on huge pages without CAP_IPC_LOCK; `None` on a kernel without hugetlbfs. To the kernel, 0
+/// means nobody.
 ///
-/// Errors: `/proc/sys/vm/hugetlb_shm_group` is there but cannot be read, or holds no number.
+/// Errors: `/proc/sys/vm/hugetlb_shm_group` exists but cannot be read, or holds no number.
 pub fn shared_memory_group(root: &Root) -> Result<Option<u32>, KernelError> {
     optional(root.number("proc/sys/vm/hugetlb_shm_group"))
 }
 
-/// `2M`, `1G`: a page size as `hugepagesz=` wants it.
+/// `2M`, `1G`: a page size in the format of `hugepagesz=`.
 pub fn size_name(size: Bytes) -> String {
     match size.0 >> 20 {
         0 => format!("{}K", size.0 >> 10),
@@ -184,7 +184,7 @@ pub fn size_name(size: Bytes) -> String {
 
 /// All pools, by ascending page size; none on a kernel without hugetlbfs.
 ///
-/// Errors: `/sys/kernel/mm/hugepages` is there but cannot be listed, or a pool's count is missing or not a number.
+/// Errors: `/sys/kernel/mm/hugepages` exists but cannot be listed, or a pool's count is missing or not a number.
 pub fn pools(root: &Root) -> Result<Vec<Pool>, KernelError> {
     let names = optional(root.entries(DIRECTORY))?.unwrap_or_default();
     let mut sizes: Vec<Bytes> = names.iter().filter_map(|name| page_size(name)).collect();
@@ -206,7 +206,7 @@ pub fn pool(root: &Root, page_size: Bytes) -> Result<Pool, KernelError> {
     })
 }
 
-/// The page size that a directory's name states: 2 MiB for `hugepages-2048kB`.
+/// The page size in a directory's name: 2 MiB for `hugepages-2048kB`.
 pub fn page_size(directory: &str) -> Option<Bytes> {
     let digits = directory.strip_prefix("hugepages-")?.strip_suffix("kB")?;
     let kilobytes: u64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(pools, [expected]);
         assert_eq!((pools[0].available(), pools[0].in_use()), (4, 83));
         assert_eq!(Pool { surplus: 3, ..expected }.persistent(), 120);
-        // The counts are read one after the other, so the promised pages can exceed the free ones for a moment.
+        // The counts are read one after the other, so the reserved pages can exceed the free ones for a moment.
         assert_eq!(Pool { free: 3, reserved: 5, ..expected }.available(), 0);
     }
 

@@ -1,4 +1,4 @@
-//! What control groups may have of the pools of reserved huge pages.
+//! The limits of control groups on pools of reserved huge pages.
 //!
 //! Owns: the hugetlb controller's files, in both versions (Documentation/admin-guide/cgroup-v2.rst, "HugeTLB";
 //! cgroup-v1/hugetlb.rst). Never touches: the limits.
@@ -13,22 +13,22 @@ use crate::{KernelError, Root};
 /// One limit that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The group, named from its hierarchy's top.
+    /// The group, as a path from the top of its hierarchy.
     pub cgroup: String,
     /// Bytes in each page.
     pub page_size: Bytes,
-    /// Whether it holds when memory is promised (mmap and shmget then fail), or when it is touched (which ends the program: SIGBUS).
+    /// Whether it applies to reservations (mmap and shmget then fail), or to first touches (which ends the program: SIGBUS).
     pub of_reservations: bool,
     /// The most that the group may have.
     pub limit: Bytes,
-    /// What it has.
+    /// Current usage.
     pub usage: Bytes,
-    /// How often it was refused more; `None` where the kernel does not count that.
+    /// How often an allocation was refused; `None` where the kernel does not count that.
     pub refused: Option<u64>,
 }
 
 impl Limit {
-    /// Whole pages that the group can still have.
+    /// Whole pages that the group can still get.
     pub fn pages_left(&self) -> u64 {
         self.limit.saturating_sub(self.usage).0 / self.page_size.0.max(1)
     }
@@ -36,8 +36,7 @@ impl Limit {
 
 /// The limits that bind this process, those of its own group first; none where no hugetlb controller is mounted.
 ///
-/// Errors: `/proc/self/cgroup`, `/proc/self/mountinfo` or a file of the controller is there but cannot be read, or a count is not a
-/// number.
+/// Errors: `/proc/self/cgroup`, `/proc/self/mountinfo` or a file of the controller exists but cannot be read, or a count is not a number.
 pub fn own(root: &Root) -> Result<Vec<Limit>, KernelError> {
     let Some(Lineage { version, mount, groups }) = optional(Lineage::read(root, "self", "hugetlb"))?.flatten() else {
         return Ok(Vec::new());
@@ -54,7 +53,7 @@ pub fn own(root: &Root) -> Result<Vec<Limit>, KernelError> {
 
 /// All limits that are set, by group; none where no hugetlb controller is mounted.
 ///
-/// Errors: `/proc/self/mountinfo`, or a group's directory or file, is there but cannot be read, or a count is not a number.
+/// Errors: `/proc/self/mountinfo`, or a group's directory or file, exists but cannot be read, or a count is not a number.
 pub fn read(root: &Root) -> Result<Vec<Limit>, KernelError> {
     let mut limits = Vec::new();
     for mount in optional(mounts::read(root))?.unwrap_or_default() {
@@ -69,12 +68,12 @@ pub fn read(root: &Root) -> Result<Vec<Limit>, KernelError> {
     }
     limits
         .sort_by(|a, b| (&a.cgroup, a.page_size, a.of_reservations).cmp(&(&b.cgroup, b.page_size, b.of_reservations)));
-    // One hierarchy may be mounted in several places.
+    // A hierarchy may be mounted in several places.
     limits.dedup();
     Ok(limits)
 }
 
-/// The limit in one file; `None` if the file holds none, or the group went away.
+/// The limit in one file; `None` if the file has none, or the group is gone.
 fn read_limit(
     root: &Root,
     version: Version,
@@ -103,7 +102,7 @@ fn read_limit(
     Ok(Some(Limit { cgroup, page_size, of_reservations, limit, usage: Bytes(usage), refused }))
 }
 
-/// The page size in `hugetlb.2MB.max` or `hugetlb.2MB.limit_in_bytes`, and whether it is of reservations (`hugetlb.2MB.rsvd.max`).
+/// The page size in `hugetlb.2MB.max` or `hugetlb.2MB.limit_in_bytes`, and whether it applies to reservations (`hugetlb.2MB.rsvd.max`).
 fn limit_file(version: Version, name: &str) -> Option<(Bytes, bool)> {
     let end = match version {
         Version::One => ".limit_in_bytes",

@@ -9,21 +9,21 @@ use heat::units::BASE_PAGE;
 use crate::lines::parse_lines;
 use crate::{KernelError, Malformed, Root};
 
-/// The first physical address after the last memory; `None` where the kernel shows zeros (no CAP_SYS_ADMIN).
+/// The first physical address after all memory; `None` where the kernel shows zeros (no CAP_SYS_ADMIN).
 ///
 /// Errors: as [`memory`].
 pub fn end_of_memory(root: &Root) -> Result<Option<u64>, KernelError> {
     Ok(memory(root)?.iter().map(|range| range.end).max())
 }
 
-/// Physical addresses at which there is memory, ascending; none where the kernel shows zeros (no CAP_SYS_ADMIN).
+/// Physical address ranges of memory, ascending; none where the kernel shows zeros (no CAP_SYS_ADMIN).
 ///
 /// Errors: `/proc/iomem` cannot be read, or a line `System RAM` has a malformed range.
 pub fn memory(root: &Root) -> Result<Vec<Range<u64>>, KernelError> {
     root.parsed("proc/iomem", Root::LIMIT, parse)
 }
 
-/// The same without the parts of pages at their ends.
+/// The same without partial pages at the ends.
 ///
 /// Errors: as [`memory`].
 pub fn whole_pages(root: &Root) -> Result<Vec<Range<u64>>, KernelError> {
@@ -35,12 +35,12 @@ fn in_whole_pages(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.into_iter().map(whole).filter(|range| !range.is_empty()).collect()
 }
 
-/// Understands the text of `iomem`.
+/// Parses the text of `iomem`.
 ///
 /// Errors: a line `System RAM` has no range such as `1000-9fbff`.
 pub fn parse(text: &str) -> Result<Vec<Range<u64>>, Malformed> {
     let ranges = parse_lines(text, "a range such as '1000-9fbff'", |line| match line.split_once(" : ") {
-        // Memory plugged in later stands further in, below its device, as "System RAM (kmem)".
+        // Memory plugged in later is indented further, below its device, as "System RAM (kmem)".
         Some((range, name)) if name.starts_with("System RAM") => parse_range(range).map(Some),
         _ => Some(None),
     })?;

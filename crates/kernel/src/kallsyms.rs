@@ -11,14 +11,13 @@ use crate::Root;
 /// The bound on the file; kernels print 5 to 15 MiB.
 const LIMIT: Bytes = Bytes(256 << 20);
 
-/// The address of one symbol. `None` means that it cannot be told: the kernel does not list it, shows zeros to
-/// readers without CAP_SYSLOG or under `kptr_restrict`, or the file cannot be read.
+/// The address of one symbol. `None` means unknown: the kernel does not list it, shows zeros to readers without CAP_SYSLOG or under `kptr_restrict`,
+/// or the file cannot be read.
 pub fn address_of(root: &Root, symbol: &str) -> Option<u64> {
     find(root.stream("proc/kallsyms", LIMIT).ok()?, symbol).ok().flatten().filter(|&address| address != 0)
 }
 
-/// Whether the kernel proper has a symbol, whether or not it shows where. `None` means that it cannot be told: the file is
-/// missing, or lists nothing.
+/// Whether the kernel proper has a symbol, even if its address is hidden. `None` means unknown: the file is missing, or lists nothing.
 pub fn lists(root: &Root, symbol: &str) -> Option<bool> {
     let found = |symbol| find(root.stream("proc/kallsyms", LIMIT).ok()?, symbol).ok();
     match found(symbol)? {
@@ -27,7 +26,7 @@ pub fn lists(root: &Root, symbol: &str) -> Option<bool> {
     }
 }
 
-/// Looks for a symbol of the kernel proper (not of a module) in the text of `kallsyms`; its address is 0 where it is hidden.
+/// Searches for a symbol of the kernel proper (not of a module) in the text of `kallsyms`; its address is 0 if hidden.
 ///
 /// Errors: `text` cannot be read.
 pub fn find(mut text: impl BufRead, symbol: &str) -> io::Result<Option<u64>> {
@@ -37,7 +36,7 @@ pub fn find(mut text: impl BufRead, symbol: &str) -> io::Result<Option<u64>> {
         if io::Read::take(&mut text, LINE).read_until(b'\n', &mut line)? == 0 {
             return Ok(None);
         }
-        // A few bytes tell almost every other line apart, of some 150,000; a module's symbols end in its name in brackets.
+        // A few bytes rule out nearly all other lines, of some 150,000; lines of modules end in the module's name in brackets.
         if !line.trim_ascii_end().ends_with(symbol.as_bytes()) {
             continue;
         }

@@ -1,8 +1,8 @@
-//! What the kernel says in text: pure parsers, and the bounded reads that feed them.
+//! The kernel's text interfaces: pure parsers, and the bounded reads that feed them.
 //!
-//! Owns: paths below /proc and /sys, the shape of each file there, and [`probe::Facts`], gathered once.
-//! Never touches: system calls beyond plain file reads, and nothing is ever written. Every parser is a function of text
-//! alone; every read goes through a [`Root`], which is the real system or a captured tree of fixtures.
+//! Owns: paths below /proc and /sys, the format of each file there, and [`probe::Facts`], gathered once. Never touches: system calls beyond plain
+//! file reads, and never writes. Every parser is a function of text alone; every read goes through a [`Root`], which is the real system or a captured
+//! tree of fixtures.
 #![forbid(unsafe_code)]
 
 pub mod balloon;

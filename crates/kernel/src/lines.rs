@@ -1,4 +1,4 @@
-//! The two shapes of most files of the kernel's: one thing a line, and `Key: value`.
+//! The two formats of most kernel files: one item per line, and `Key: value`.
 //!
 //! Owns: which line an error names. Never touches: what a line means.
 
@@ -6,7 +6,7 @@ use heat::units::Bytes;
 
 use crate::Malformed;
 
-/// Every line as `parse` understands it, or the first that it does not.
+/// All lines as `parse` reads them, or the first that it rejects.
 pub(crate) fn parse_lines<T>(
     text: &str,
     expected: &'static str,
@@ -16,7 +16,7 @@ pub(crate) fn parse_lines<T>(
     text.lines().enumerate().map(parsed).collect()
 }
 
-/// Gives each `Key: value` to `take`, which knows what to do with it unless it is malformed.
+/// Passes each `Key: value` to `take`, which stores or ignores it unless it is malformed.
 pub(crate) fn take_fields<'a>(
     text: &'a str,
     mut take: impl FnMut(&'a str, &'a str) -> Option<()>,

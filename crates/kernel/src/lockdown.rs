@@ -9,21 +9,21 @@ use crate::root::optional;
 use crate::thp::Setting;
 use crate::{KernelError, Root};
 
-/// How much of the kernel even root may not see or change.
+/// How much of the kernel is closed even to root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lockdown {
-    /// Nothing is withheld.
+    /// No restriction.
     None,
     /// The kernel cannot be changed.
     Integrity,
-    /// Nor can its memory be read: BPF programs that do are refused.
+    /// In addition, its memory cannot be read: BPF programs that do are refused.
     Confidentiality,
 }
 
-/// The state; `None` where it cannot be told: no lockdown in this kernel, or securityfs not mounted.
+/// The lockdown level; `None` if unknown: no lockdown in this kernel, or securityfs not mounted.
 ///
-/// Errors: `/sys/kernel/security/lockdown` is there but cannot be read, or brackets no choice.
+/// Errors: `/sys/kernel/security/lockdown` exists but cannot be read, or has no choice in brackets.
 pub fn read(root: &Root) -> Result<Option<Lockdown>, KernelError> {
     let setting = optional(root.parsed("sys/kernel/security/lockdown", Root::LIMIT, Setting::parse))?;
     Ok(setting.and_then(|setting| named(&setting.chosen)))

@@ -1,6 +1,6 @@
 //! The mappings of a process, from `/proc/PID/maps`.
 //!
-//! Owns: the shape of that file (Documentation/filesystems/proc.rst). Never touches: what is mapped there.
+//! Owns: the format of that file (Documentation/filesystems/proc.rst). Never touches: what is mapped there.
 
 use heat::units::{Address, AddressRange, Bytes};
 
@@ -13,7 +13,7 @@ pub const LIMIT: Bytes = Bytes(64 << 20);
 /// One mapping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// Where it lies; never empty.
+    /// Its addresses; never empty.
     pub range: AddressRange,
     /// May be read.
     pub readable: bool,
@@ -21,15 +21,15 @@ pub struct Line {
     pub writable: bool,
     /// May be executed.
     pub executable: bool,
-    /// Mapped shared (`s`), not private (`p`).
+    /// Mapped shared (`s`) rather than private (`p`).
     pub shared: bool,
-    /// Bytes into the file.
+    /// Offset into the file, in bytes.
     pub offset: u64,
     /// Major and minor number of the file's device; 0, 0 for anonymous memory.
     pub device: (u32, u32),
     /// The file's inode; 0 for anonymous memory.
     pub inode: u64,
-    /// The file, `[heap]`, `[stack]`, `[anon:...]`, or empty; a newline in a file's name stands as `\012`.
+    /// The file, `[heap]`, `[stack]`, `[anon:...]`, or empty; a newline in a file's name is written as `\012`.
     pub name: String,
 }
 
@@ -40,14 +40,14 @@ pub fn read(root: &Root, pid: u32) -> Result<Vec<Line>, KernelError> {
     root.parsed(&format!("proc/{pid}/maps"), LIMIT, parse)
 }
 
-/// Understands the text of a `maps` file.
+/// Parses the text of a `maps` file.
 ///
 /// Errors: a line is not a mapping such as `7f00-7fff rw-p 00000000 00:00 0 [heap]`.
 pub fn parse(text: &str) -> Result<Vec<Line>, Malformed> {
     parse_lines(text, "a mapping such as '7f00-7fff rw-p 00000000 00:00 0 [heap]'", parse_line)
 }
 
-/// Understands one line, which heads a mapping in `smaps` as well.
+/// Parses one line, which also begins a mapping in `smaps`.
 pub(super) fn parse_line(line: &str) -> Option<Line> {
     let mut rest = Fields(line);
     let start = rest.hex(b'-')?;
@@ -60,7 +60,7 @@ pub(super) fn parse_line(line: &str) -> Option<Line> {
     rest = Fields(&rest.0[5..]);
     let offset = rest.hex(b' ')?;
     let device = (u32::try_from(rest.hex(b':')?).ok()?, u32::try_from(rest.hex(b' ')?).ok()?);
-    // Only spaces pad the name; a file's name may end in one, so the end is left alone.
+    // Only spaces pad the name; a file's name may end in one, so the end is not trimmed.
     let (inode, name) = rest.0.split_once(' ').unwrap_or((rest.0, ""));
     let inode = inode.parse().ok()?;
     (start < end).then(|| Line {
@@ -76,7 +76,7 @@ pub(super) fn parse_line(line: &str) -> Option<Line> {
     })
 }
 
-/// What is left of a line. By hand because a process may have 60,000 lines, read while it is being watched.
+/// The rest of a line. Parsed by hand because a process may have 60,000 lines, read while it is being observed.
 struct Fields<'a>(&'a str);
 
 impl Fields<'_> {

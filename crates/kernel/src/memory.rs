@@ -1,24 +1,24 @@
 //! The machine's memory, from `/proc/meminfo`.
 //!
-//! Owns: the lines wanted from that file (Documentation/filesystems/proc.rst). Never touches: settings.
+//! Owns: the lines needed from that file (Documentation/filesystems/proc.rst). Never touches: settings.
 
 use heat::units::Bytes;
 
 use crate::lines::{kilobytes, take_fields};
 use crate::{KernelError, Malformed, Root};
 
-/// The wanted lines of `meminfo`; 0 for a line that the kernel does not print.
+/// The lines needed of `meminfo`; 0 for a line that the kernel does not print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meminfo {
     /// Usable memory.
     pub total: Bytes,
     /// Memory that nothing uses.
     pub free: Bytes,
-    /// Memory that programs could get without swapping (an estimate of the kernel's).
+    /// Memory that programs could get without swapping (the kernel's estimate).
     pub available: Bytes,
     /// Swap space.
     pub swap_total: Bytes,
-    /// Swap space not used.
+    /// Unused swap space.
     pub swap_free: Bytes,
     /// Anonymous memory on transparent huge pages.
     pub anon_huge: Bytes,
@@ -28,13 +28,13 @@ pub struct Meminfo {
     pub file_huge: Bytes,
     /// Memory in hugetlb pools of all sizes, used or not.
     pub hugetlb: Bytes,
-    /// The size of huge pages from a pool that a program gets without asking for a size.
+    /// The huge page size that a program gets from a pool without naming one.
     pub default_huge_page: Bytes,
     /// Memory in page tables.
     pub page_tables: Bytes,
     /// Memory of processes that belongs to no file.
     pub anonymous: Bytes,
-    /// Files in memory that some process maps, shared memory that is mapped included.
+    /// Files in memory that some process maps, including mapped shared memory.
     pub mapped: Bytes,
     /// Shared memory and tmpfs.
     pub shared: Bytes,
@@ -42,22 +42,21 @@ pub struct Meminfo {
     pub cached: Bytes,
     /// Block devices in memory.
     pub buffers: Bytes,
-    /// Of files in memory, what was written and not yet begun to be written back.
+    /// Written file memory for which write-back has not begun.
     pub dirty: Bytes,
-    /// Of it, what is being written back.
+    /// File memory being written back.
     pub writeback: Bytes,
-    /// Files in memory, block devices too, that the kernel may take: neither shared memory nor locked.
+    /// File memory, including block devices, that the kernel may reclaim: neither shared memory nor locked.
     pub takeable_files: Bytes,
 }
 
 impl Meminfo {
-    /// Files in memory that some process maps. The kernel does not tell how much of that is shared memory:
-    /// `shared_part`, 0 to 1, does.
+    /// File memory that some process maps. The kernel does not say how much of it is shared memory; `shared_part`, 0 to 1, does.
     pub fn mapped_files(&self, shared_part: f64) -> Bytes {
         self.mapped.saturating_sub(self.mapped.share(shared_part).min(self.shared))
     }
 
-    /// At least so much of the files in memory belongs to no process's address space, and is not kept from being taken.
+    /// A lower bound of the file memory that no process maps and that is reclaimable.
     pub fn unmapped_cache(&self, shared_part: f64) -> Bytes {
         self.takeable_files.saturating_sub(self.mapped_files(shared_part))
     }
@@ -69,9 +68,9 @@ impl Meminfo {
         root.parsed("proc/meminfo", Root::LIMIT, Self::parse)
     }
 
-    /// Understands the text of `meminfo`.
+    /// Parses the text of `meminfo`.
     ///
-    /// Errors: a wanted line has no size such as `12 kB`, or `MemTotal` is missing.
+    /// Errors: a needed line has no size such as `12 kB`, or `MemTotal` is missing.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut memory = Self::default();
         take_fields(text, |key, value| {
@@ -94,7 +93,7 @@ impl Meminfo {
                 "Buffers" => &mut memory.buffers,
                 "Dirty" => &mut memory.dirty,
                 "Writeback" => &mut memory.writeback,
-                // One of its two lines adds to the other.
+                // The sum of two lines.
                 "Active(file)" | "Inactive(file)" => &mut memory.takeable_files,
                 _ => return Some(()),
             };

@@ -1,6 +1,6 @@
-//! What is mounted where, from `/proc/self/mountinfo`.
+//! The mounted file systems, from `/proc/self/mountinfo`.
 //!
-//! Owns: the shape of that file (Documentation/filesystems/proc.rst). Never touches: a mount.
+//! Owns: the format of that file (Documentation/filesystems/proc.rst). Never touches: a mount.
 
 use heat::units::Bytes;
 
@@ -12,7 +12,7 @@ const LIMIT: Bytes = Bytes(16 << 20);
 /// One mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Major and minor number of its device, which the mappings of its files have too.
+    /// Major and minor number of its device, which mappings of its files also have.
     pub device: (u32, u32),
     /// The part of the file system that is mounted: `/` for all of it.
     pub top: String,
@@ -24,7 +24,7 @@ pub struct Mount {
     pub options: String,
 }
 
-/// All mounts that this process sees, in the kernel's order; lines that are not shaped like one are passed over.
+/// All mounts visible to this process, in the kernel's order; malformed lines are skipped.
 ///
 /// Errors: `/proc/self/mountinfo` cannot be read, or is longer than 16 MiB.
 pub fn read(root: &Root) -> Result<Vec<Mount>, KernelError> {
@@ -43,7 +43,7 @@ impl Mount {
         Some(Self { device, top, point, kind: right.next()?.to_owned(), options: right.nth(1)?.to_owned() })
     }
 
-    /// Whether the file system has an option, one without a value.
+    /// Whether the file system has this option, without a value.
     pub fn has(&self, option: &str) -> bool {
         self.options.split(',').any(|each| each == option)
     }
@@ -58,19 +58,19 @@ impl Mount {
         proper(path.strip_prefix(&self.point)?)
     }
 
-    /// A directory of the file system's as a path below the mount point, empty for the mount's own top; `None` for one outside it.
+    /// A directory of the file system as a path below the mount point, empty for the mount's own top; `None` for one outside it.
     pub(super) fn inside<'a>(&self, directory: &'a str) -> Option<&'a str> {
         proper(directory.strip_prefix(self.top.trim_end_matches('/'))?.trim_end_matches('/'))
     }
 }
 
-/// A path that is left of a longer one, if it was cut at a slash and stays below.
+/// The rest of a longer path, if it was cut at a slash and stays below.
 fn proper(below: &str) -> Option<&str> {
     let outside = below.split('/').any(|part| part == "..");
     (!outside && (below.is_empty() || below.starts_with('/'))).then_some(below)
 }
 
-/// A space in a mount point stands as `\040`.
+/// A space in a mount point is written as `\040`.
 fn unescape(text: &str) -> String {
     text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 }

@@ -8,26 +8,26 @@ use crate::{KernelError, Root, optional};
 /// The number of a memory node.
 pub type Node = u32;
 
-/// What Linux can be built for (`CONFIG_NODES_SHIFT` of 10).
+/// The most nodes that Linux supports (`CONFIG_NODES_SHIFT` of 10).
 pub const MOST_NODES: u32 = 1024;
 
 const FOLDER: &str = "sys/devices/system/node";
 
-/// The nodes that have memory. Only node 0 where the kernel was built without nodes, which then lacks the file.
+/// The nodes that have memory. Only node 0 on a kernel built without NUMA, which lacks the file.
 ///
-/// Errors: `has_memory` is there but cannot be read, or is not a list such as `0-3,8`.
+/// Errors: `has_memory` exists but cannot be read, or is not a list such as `0-3,8`.
 pub fn with_memory(root: &Root) -> Result<Vec<Node>, KernelError> {
     Ok(optional(list(root, &format!("{FOLDER}/has_memory"), MOST_NODES))?.unwrap_or_else(|| vec![0]))
 }
 
-/// Whether memory can be on more than one node.
+/// Whether more than one node has memory.
 ///
 /// Errors: as [`with_memory`].
 pub fn are_several(root: &Root) -> Result<bool, KernelError> {
     Ok(with_memory(root)?.len() > 1)
 }
 
-/// The processors of a node; none where it has memory only. Errors: there is no such node.
+/// The processors of a node; none if it has only memory. Errors: there is no such node.
 pub fn processors(root: &Root, node: Node) -> Result<Vec<u32>, KernelError> {
     list(root, &format!("{FOLDER}/node{node}/cpulist"), MOST_CPUS)
 }

@@ -1,9 +1,9 @@
 //! The memory policy of each mapping of a process and the nodes that hold its pages, from `/proc/PID/numa_maps`.
 //!
-//! Owns: the shape of that file (Documentation/filesystems/proc.rst, `mpol_to_str` in mm/mempolicy.c). Never touches: a policy.
+//! Owns: the format of that file (Documentation/filesystems/proc.rst, `mpol_to_str` in mm/mempolicy.c). Never touches: a policy.
 //!
-//! A mapping without a policy of its own shows that of the process's first thread (`numactl` sets it). *Cost*: the kernel counts every
-//! page, some 10 ms/GiB of base pages.
+//! A mapping without its own policy shows that of the process's first thread (`numactl` sets it). *Cost*: the kernel counts every page, some 10
+//! ms/GiB of base pages.
 
 use heat::units::{Address, Bytes, Pages};
 
@@ -12,27 +12,27 @@ use crate::lines::parse_lines;
 use crate::nodes::{MOST_NODES, Node};
 use crate::{KernelError, Malformed, Root};
 
-/// The bound on the file: as many lines as `maps`, each up to twice as long on a machine of many nodes.
+/// The bound on the file: as many lines as `maps`, each up to twice as long on a machine with many nodes.
 pub const LIMIT: Bytes = Bytes(128 << 20);
 
-/// Where the kernel takes pages from.
+/// The nodes from which the kernel takes pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NumaPolicy {
-    /// The node of the processor that touches a page first; as the system does without any policy.
+    /// The node of the processor that touches a page first; the system's behavior without any policy.
     Default,
-    /// The same, asked for.
+    /// The same, set explicitly.
     Local,
     /// This node, then others.
     Prefer(Vec<Node>),
     /// Any of these nodes, then others.
     PreferMany(Vec<Node>),
-    /// These nodes and no other.
+    /// Only these nodes.
     Bind(Vec<Node>),
     /// These nodes in turn.
     Interleave(Vec<Node>),
     /// These nodes in turn, some of them more often.
     WeightedInterleave(Vec<Node>),
-    /// A policy that later kernels may have, or one whose nodes were cut off.
+    /// A policy of later kernels, or one whose nodes were truncated.
     Unknown,
 }
 
@@ -43,11 +43,11 @@ pub struct NumaLine {
     pub start: Address,
     /// Its policy.
     pub policy: NumaPolicy,
-    /// The nodes that hold pages of it, with how many; huge pages of a pool count as one each.
+    /// The nodes that hold its pages, with their numbers; huge pages of a pool count as one each.
     pub pages: Vec<(Node, Pages)>,
 }
 
-/// The policies by the kernel's names for them. The longer of two that begin alike comes first.
+/// The policies by their kernel names. If one name begins with another, the longer comes first.
 type Policies = [(&'static str, fn(Vec<Node>) -> NumaPolicy); 7];
 const POLICIES: Policies = [
     ("default", |_| NumaPolicy::Default),
@@ -60,7 +60,7 @@ const POLICIES: Policies = [
 ];
 
 impl NumaPolicy {
-    /// Whether it spreads pages over several nodes by intent, which a huge page undoes. Of an unknown policy that must be supposed.
+    /// Whether it deliberately spreads pages over several nodes, which a huge page undoes. An unknown policy is assumed to.
     pub fn spreads_pages(&self) -> bool {
         match self {
             Self::Default | Self::Local | Self::Prefer(_) => false,
@@ -70,7 +70,7 @@ impl NumaPolicy {
         }
     }
 
-    /// Understands what follows the address: a name, perhaps flags (`=static|balancing`), perhaps nodes (`:0-3`).
+    /// Parses what follows the address: a name, perhaps flags (`=static|balancing`), perhaps nodes (`:0-3`).
     fn parse(text: &str) -> Self {
         let parse = || {
             let (rest, make) = POLICIES.iter().find_map(|(name, make)| Some((text.strip_prefix(name)?, make)))?;
@@ -85,7 +85,7 @@ impl NumaPolicy {
     }
 }
 
-/// Nothing, or `=` with something after it.
+/// Nothing, or `=` followed by something.
 fn is_flags(text: &str) -> bool {
     text.is_empty() || text.starts_with('=') && text.len() > 1
 }
@@ -97,7 +97,7 @@ pub fn read(root: &Root, pid: u32) -> Result<Vec<NumaLine>, KernelError> {
     root.parsed(&format!("proc/{pid}/numa_maps"), LIMIT, parse)
 }
 
-/// Understands the text of a `numa_maps` file.
+/// Parses the text of a `numa_maps` file.
 ///
 /// Errors: a line does not begin with a hexadecimal address, or one of its counts is not like `N1=512`.
 pub fn parse(text: &str) -> Result<Vec<NumaLine>, Malformed> {
@@ -107,7 +107,7 @@ pub fn parse(text: &str) -> Result<Vec<NumaLine>, Malformed> {
 fn parse_line(line: &str) -> Option<NumaLine> {
     let (start, rest) = line.split_once(' ')?;
     let start = Some(start).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
-    // Blanks in a file's name are printed as `\040`, so a word that begins with N and a digit is a node's.
+    // Blanks in a file's name are printed as `\040`, so a word that begins with N and a digit belongs to a node.
     let counts =
         rest.split(' ').filter(|word| word.starts_with('N') && word[1..].starts_with(|c: char| c.is_ascii_digit()));
     Some(NumaLine {
@@ -117,7 +117,7 @@ fn parse_line(line: &str) -> Option<NumaLine> {
     })
 }
 
-/// Understands `N1=512`.
+/// Parses `N1=512`.
 fn parse_count(word: &str) -> Option<(Node, Pages)> {
     let (node, pages) = word.strip_prefix('N')?.split_once('=')?;
     let node = node.parse().ok().filter(|&node| node < MOST_NODES)?;

@@ -1,4 +1,4 @@
-//! What kinds of pages share the blocks that huge pages are made of, from `/proc/pagetypeinfo`.
+//! The kinds of pages that share the blocks of which huge pages are made, from `/proc/pagetypeinfo`.
 //!
 //! Owns: the part of that file that counts blocks (Documentation/filesystems/proc.rst). Never touches: compaction. Only root may read it.
 
@@ -24,7 +24,7 @@ pub struct ZoneBlocks {
     pub name: String,
     /// All blocks.
     pub blocks: u64,
-    /// Of those, blocks that the kernel keeps for pages that cannot be moved: its own.
+    /// Blocks that the kernel reserves for pages that cannot be moved: its own.
     pub unmovable: u64,
 }
 
@@ -34,17 +34,17 @@ const HEADING: &str = "Number of blocks type";
 impl PageTypes {
     /// Reads `/proc/pagetypeinfo`.
     ///
-    /// Errors: `/proc/pagetypeinfo` is missing (`is_absent`), closed to all but root (`is_denied`), or malformed.
+    /// Errors: `/proc/pagetypeinfo` is missing (`is_absent`), readable only by root (`is_denied`), or malformed.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
         root.parsed("proc/pagetypeinfo", Root::LIMIT, Self::parse)
     }
 
-    /// The blocks of a zone; `None` if the kernel does not tell of it.
+    /// The blocks of a zone; `None` if the kernel does not list it.
     pub fn zone(&self, node: u32, name: &str) -> Option<&ZoneBlocks> {
         self.zones.iter().find(|zone| zone.node == node && zone.name == name)
     }
 
-    /// Understands the text of `pagetypeinfo`.
+    /// Parses the text of `pagetypeinfo`.
     ///
     /// Errors: `Pages per block:`, `Number of blocks type` or the column `Unmovable` is missing, or a zone is malformed.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
@@ -64,7 +64,7 @@ impl PageTypes {
 }
 
 impl ZoneBlocks {
-    /// From a line that counts blocks, of which that column has the unmovable ones.
+    /// From a line that counts blocks; column `unmovable` has the unmovable ones.
     fn of(zone: buddy::Zone, unmovable: usize) -> Option<Self> {
         let blocks = zone.free_blocks.iter().fold(0u64, |sum, &blocks| sum.saturating_add(blocks));
         Some(Self { node: zone.node, blocks, unmovable: *zone.free_blocks.get(unmovable)?, name: zone.name })

@@ -1,20 +1,20 @@
-//! What a page frame is used for, from what `/proc/kpageflags` and `/proc/kpagecount` say of it.
+//! What a page frame is used for, according to `/proc/kpageflags` and `/proc/kpagecount`.
 //!
 //! Owns: the names of the flags (include/uapi/linux/kernel-page-flags.h) and what follows from them. Never touches: the files.
 
 use heat::memory_use::MemoryUse;
 
-/// The flags that hugepilot knows, by the kernel's names without `KPF_`.
+/// The flags that hugepilot uses, by the kernel's names without `KPF_`.
 pub mod flag {
-    /// Found in use at the last scan, once.
+    /// Found in use once, at the last scan.
     pub const REFERENCED: u64 = 1 << 2;
     /// Written, and not yet written back.
     pub const DIRTY: u64 = 1 << 4;
-    /// On a list of pages by their use.
+    /// On a list of pages by recent use.
     pub const LRU: u64 = 1 << 5;
-    /// On that of pages in use.
+    /// On the list of active pages.
     pub const ACTIVE: u64 = 1 << 6;
-    /// Small objects of the kernel's.
+    /// The kernel's small objects.
     pub const SLAB: u64 = 1 << 7;
     /// Being written back.
     pub const WRITEBACK: u64 = 1 << 8;
@@ -22,33 +22,33 @@ pub mod flag {
     pub const BUDDY: u64 = 1 << 10;
     /// In some process's address space.
     pub const MMAP: u64 = 1 << 11;
-    /// Of no file.
+    /// Belongs to no file.
     pub const ANON: u64 = 1 << 12;
-    /// What can be taken only by swapping.
+    /// Can be reclaimed only by swapping.
     pub const SWAPBACKED: u64 = 1 << 14;
-    /// The first of several frames that the kernel keeps together.
+    /// The first of several frames that the kernel manages together.
     pub const COMPOUND_HEAD: u64 = 1 << 15;
-    /// Another than the first of them.
+    /// One of them other than the first.
     pub const COMPOUND_TAIL: u64 = 1 << 16;
-    /// Of a pool of huge pages.
+    /// In a pool of huge pages.
     pub const HUGE: u64 = 1 << 17;
-    /// Kept from being taken: locked, or of ramfs.
+    /// Not reclaimable: locked, or in ramfs.
     pub const UNEVICTABLE: u64 = 1 << 18;
-    /// Broken memory.
+    /// Defective memory.
     pub const HWPOISON: u64 = 1 << 19;
-    /// No memory at all.
+    /// No memory there.
     pub const NOPAGE: u64 = 1 << 20;
     /// Merged by KSM.
     pub const KSM: u64 = 1 << 21;
-    /// Of a transparent huge page.
+    /// Part of a transparent huge page.
     pub const THP: u64 = 1 << 22;
-    /// Taken out of use.
+    /// Logically offline.
     pub const OFFLINE: u64 = 1 << 23;
     /// The zero page.
     pub const ZERO_PAGE: u64 = 1 << 24;
     /// Marked as idle, and not used since.
     pub const IDLE: u64 = 1 << 25;
-    /// Of page tables.
+    /// A page table.
     pub const PGTABLE: u64 = 1 << 26;
     /// Locked by a program.
     pub const MLOCKED: u64 = 1 << 33;
@@ -59,9 +59,9 @@ pub mod flag {
 pub enum FrameUse {
     /// Nothing: it is free.
     Free,
-    /// Something that the kernel can take back.
+    /// Something that the kernel can reclaim.
     Of(MemoryUse, Age),
-    /// Files, shared or anonymous memory that is locked, or may not be taken otherwise.
+    /// Files, shared or anonymous memory that is locked, or not reclaimable for other reasons.
     Unevictable,
     /// A pool of huge pages.
     Hugetlb,
@@ -69,30 +69,30 @@ pub enum FrameUse {
     Slab,
     /// Page tables.
     PageTables,
-    /// Else: the kernel's own, or kept by drivers.
+    /// Other memory of the kernel or of drivers.
     Kernel,
     /// No memory.
     Absent,
 }
 
-/// How lately memory was used, as far as the kernel has noticed; what processes do shows only when it scans their page tables.
+/// How recently memory was used, as far as the kernel has noticed; processes' accesses show only when it scans their page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Age {
-    /// In use: on the list of active pages (with several generations: in the youngest two).
+    /// In use: on the list of active pages (with multiple generations: in the youngest two).
     Active,
     /// Used once since it was last scanned.
     Referenced,
     /// Neither.
     Old,
-    /// Marked as idle, where the kernel does that, and not used since.
+    /// Marked as idle, where the kernel supports that, and not used since.
     Idle,
 }
 
 impl Age {
-    /// All of them, youngest first.
+    /// All ages, youngest first.
     pub const ALL: [Self; 4] = [Self::Active, Self::Referenced, Self::Old, Self::Idle];
 
-    /// As it is written in JSON and tables.
+    /// Its name in JSON and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -112,8 +112,8 @@ impl Age {
     }
 }
 
-/// What a frame is used for. `mapped` is how often it is in an address space. Which files are code only their mappings tell: what is mapped
-/// counts as [`MemoryUse::MappedFiles`] here.
+/// What a frame is used for. `mapped` is how often it is mapped. Only mappings tell which files are code: mapped files count as
+/// [`MemoryUse::MappedFiles`] here.
 pub fn classify(flags: u64, mapped: u64) -> FrameUse {
     let has = |wanted: u64| flags & wanted != 0;
     match () {
@@ -131,15 +131,15 @@ pub fn classify(flags: u64, mapped: u64) -> FrameUse {
     }
 }
 
-/// Whether it can be taken at once: nothing waits to be written.
+/// Whether it can be reclaimed at once: nothing has to be written back.
 pub fn is_clean(flags: u64) -> bool {
     flags & (flag::DIRTY | flag::WRITEBACK) == 0
 }
 
-/// Gives each of several neighbouring frames what the first of its kind says: before Linux 6.10 most flags stand only there.
-/// The first frame must not lie within a page of several.
+/// Copies the head's flags to the other frames of each compound page: before Linux 6.10 most flags are only on the head. The first frame must not be
+/// inside a compound page.
 pub fn spread_heads(flags: &mut [u64]) {
-    /// What the head says of all.
+    /// The head's flags that apply to all.
     const SPREAD: u64 = flag::LRU
         | flag::ACTIVE
         | flag::REFERENCED

@@ -1,6 +1,6 @@
 //! `/proc/PID/pagemap`: which page frame is behind each base page of a process (Documentation/admin-guide/mm/pagemap.rst).
 //!
-//! Owns: the shape of its entries, and reading many in one call. Never touches: what is mapped there.
+//! Owns: the format of its entries, and reading many in one call. Never touches: what is mapped there.
 
 use std::fs::File;
 use std::io;
@@ -17,17 +17,17 @@ const OF_FILE: u64 = 1 << 61;
 const SWAPPED: u64 = 1 << 62;
 const PRESENT: u64 = 1 << 63;
 
-/// What is behind one base page.
+/// The page behind one base page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry(pub u64);
 
 impl Entry {
-    /// A page that is there, and what else was told of it without this file.
+    /// A present page, known by other means than this file.
     pub fn present(frame: Option<u64>) -> Self {
         Self(PRESENT | frame.unwrap_or(0))
     }
 
-    /// Whether memory is there; a page whose every access faults (mprotect) is present, too.
+    /// Whether it is present; a page whose every access faults (mprotect) is present, too.
     pub fn is_present(self) -> bool {
         self.0 & PRESENT != 0
     }
@@ -37,12 +37,12 @@ impl Entry {
         self.0 & SWAPPED != 0
     }
 
-    /// Whether nothing else maps the frame. False, too, for what the kernel does not count, such as the zero page.
+    /// Whether nothing else maps the frame. Also false for what the kernel does not count, such as the zero page.
     pub fn is_exclusive(self) -> bool {
         self.is_present() && self.0 & EXCLUSIVE != 0
     }
 
-    /// Whether it belongs to a file or to shared memory, so that nobody has a copy of his own.
+    /// Whether it belongs to a file or to shared memory, rather than to a process's private copy.
     pub fn is_of_file(self) -> bool {
         self.is_present() && self.0 & OF_FILE != 0
     }
@@ -53,7 +53,7 @@ impl Entry {
     }
 }
 
-/// The pagemap of one process, of the program that it ran when this was opened.
+/// The pagemap of one process, for the program that it ran when this was opened.
 #[derive(Debug)]
 pub struct Pagemap {
     file: File,
@@ -67,10 +67,10 @@ impl Pagemap {
         Ok(Self { file: root.open(&name)?, path: root.path(&name) })
     }
 
-    /// Reads the entries of `into.len()` base pages from `start`, 512 of a region in one call. Nothing is present beyond the
-    /// end of the address space, nor in a process that has ended.
+    /// Reads the entries of `into.len()` base pages from `start`, the 512 of a region in one call. Nothing is present beyond the end of the address
+    /// space, or in a process that has ended.
     ///
-    /// Errors: the kernel cannot read the entries, as for want of memory (`ENOMEM`).
+    /// Errors: the kernel cannot read the entries, for example for lack of memory (`ENOMEM`).
     pub fn read(&self, start: Address, into: &mut [Entry]) -> Result<(), KernelError> {
         let words = words_at(&self.file, start.0 / BASE_PAGE, into.len());
         let words = words.map_err(|cause| KernelError::Read { path: self.path.clone(), cause })?;
@@ -79,7 +79,7 @@ impl Pagemap {
     }
 }
 
-/// The numbers of 64 bits in a file from one of them on; 0 beyond its end.
+/// The 64-bit words of a file, starting at word `first`; 0 beyond its end.
 ///
 /// Errors: the file cannot be read.
 pub fn words_at(file: &File, first: u64, count: usize) -> io::Result<Vec<u64>> {
@@ -94,7 +94,7 @@ pub fn words_at(file: &File, first: u64, count: usize) -> io::Result<Vec<u64>> {
     Ok(bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }
 
-/// The page frames of memory of our own, from `start`; 0 where there is none to be seen.
+/// The page frames of our own memory, from `start`; 0 where they are not visible.
 ///
 /// Errors: `/proc/self/pagemap` cannot be opened (`EACCES` in a process that is not dumpable), or ends before the last page.
 pub fn own_frames(start: Address, pages: usize) -> Result<Vec<u64>, KernelError> {

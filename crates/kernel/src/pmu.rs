@@ -1,7 +1,7 @@
-//! The devices that count performance events, below `/sys/bus/event_source/devices`: which of their events tell of page walks.
+//! The performance monitoring devices below `/sys/bus/event_source/devices`, and which of their events report page walks.
 //!
-//! Owns: the encoding of events (Documentation/ABI/testing/sysfs-bus-event_source-devices-events and -format), and the table of
-//! processors whose events the kernel does not list there. Never touches: a device.
+//! Owns: the encoding of events (Documentation/ABI/testing/sysfs-bus-event_source-devices-events and -format), and the table of processors whose
+//! events the kernel does not list there. Never touches: a device.
 
 use hugepilot_os::perf::Event;
 
@@ -10,10 +10,10 @@ use crate::root::optional;
 use crate::{KernelError, Malformed, Root};
 
 const DEVICES: &str = "sys/bus/event_source/devices";
-/// Terms of one event; the longest that kernels list has six.
+/// The most terms of one event; the longest that kernels list has six.
 const MOST_TERMS: usize = 16;
 
-/// An event whose samples tell the address of a memory access, and whether the TLB held it.
+/// An event whose samples give the address of a memory access, and whether it hit the TLB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySampling {
     /// The device, by its name in the directory.
@@ -22,50 +22,50 @@ pub struct MemorySampling {
     pub event: Event,
     /// Another event that must run with it.
     pub leader: Option<Event>,
-    /// How closely a sample must belong to its instruction.
+    /// How precisely a sample must be attributed to its instruction.
     pub precise: u8,
-    /// Each sample is a walk, and need not tell so.
+    /// Each sample is a walk, without having to say so.
     pub only_walks: bool,
 }
 
-/// The events that tell for how many cycles page walks were under way.
+/// The events that count the cycles in which page walks were under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalkEvents {
     /// Cycles in which the processor ran.
     pub cycles: Event,
-    /// Those of them in which a load's walk was under way.
+    /// Cycles in which a load's walk was under way.
     pub loads: Event,
-    /// Those of them in which a store's walk was under way.
+    /// Cycles in which a store's walk was under way.
     pub stores: Event,
 }
 
-/// What samples memory accesses here: Intel's PEBS or AMD's IBS. None where the machine has neither, as most virtual machines.
+/// The event that samples memory accesses here: Intel's PEBS or AMD's IBS. None where the machine has neither, like most virtual machines.
 ///
 /// Errors: the device's `type`, or a file below its `events` or `format`, cannot be read or is malformed.
 pub fn memory_sampling(root: &Root) -> Result<Option<MemorySampling>, KernelError> {
-    // On processors with two kinds of cores the fast ones are `cpu_core`.
+    // On hybrid processors the fast cores are `cpu_core`.
     for device in ["cpu", "cpu_core"] {
         if root.exists(&format!("{DEVICES}/{device}/events/mem-loads"))? {
             return intel(root, device).map(Some);
         }
     }
-    // Without `cnt_ctl` IBS samples by cycles, which tells nothing of the number of accesses.
+    // Without `cnt_ctl` IBS samples by cycles, which says nothing about the number of accesses.
     if root.exists(&format!("{DEVICES}/ibs_op/format/cnt_ctl"))? {
         return amd(root).map(Some);
     }
     Ok(None)
 }
 
-/// How many samples a second may be asked for: the administrator's limit, which the kernel lowers by itself while samples take too
-/// long (Documentation/admin-guide/sysctl/kernel.rst). None where it is not told.
+/// The most samples a second: the administrator's limit, which the kernel lowers by itself while samples take too long
+/// (Documentation/admin-guide/sysctl/kernel.rst). None where the kernel does not say.
 ///
-/// Errors: `perf_event_max_sample_rate` is there but cannot be read, or holds no number.
+/// Errors: `perf_event_max_sample_rate` exists but cannot be read, or holds no number.
 pub fn most_samples_per_second(root: &Root) -> Result<Option<u64>, KernelError> {
     optional(root.number("proc/sys/kernel/perf_event_max_sample_rate"))
 }
 
-/// Where the processor is known, the loads that walked are sampled themselves. The event that the kernel lists samples one load
-/// at a time, so it tells which loads walk but not how many.
+/// On known processors, the loads that walked are sampled themselves. The event that the kernel lists samples one load at a time, so it tells which
+/// loads walk but not how many.
 fn intel(root: &Root, device: &'static str) -> Result<MemorySampling, KernelError> {
     let kind = kind(root, device)?;
     let walked = Core::here(root).filter(|_| device == "cpu").map(|_| raw(kind, STLB_MISS_LOADS));
@@ -89,7 +89,7 @@ fn amd(root: &Root) -> Result<MemorySampling, KernelError> {
     Ok(MemorySampling { device, event, leader: None, precise: 0, only_walks: false })
 }
 
-/// What counts cycles of page walks here. None where no device does, or it is not known how: AMD's have no such event.
+/// The events that count cycles of page walks here. None where no device has any, or they are not known: AMD's have no such event.
 ///
 /// Errors: the `type` of the device `cpu` cannot be read, or is not a number.
 pub fn walk_events(root: &Root) -> Result<Option<WalkEvents>, KernelError> {
@@ -97,7 +97,7 @@ pub fn walk_events(root: &Root) -> Result<Option<WalkEvents>, KernelError> {
         return Ok(None);
     }
     let Some(cpu) = Cpu::read(root).ok() else { return Ok(None) };
-    // A share of the cycles that leaves out the longer part of a walk would promise less than there is to gain.
+    // A share of the cycles without the longer part of a walk would understate the possible gain.
     let Some(core) = Core::of(&cpu).filter(|core| !cpu.virtual_machine || core.counts_nested_walks()) else {
         return Ok(None);
     };
@@ -113,8 +113,7 @@ const CYCLES: u64 = 0x003c;
 /// Umask 0x10 of `DTLB_LOAD_MISSES` and `DTLB_STORE_MISSES` with a counter mask of 1: `WALK_ACTIVE`.
 const WALK_ACTIVE: u64 = 0x0100_1000;
 
-/// Intel's cores by what their events of page walks are encoded as. Those with two kinds of cores, and whatever is newer, are not
-/// known.
+/// Intel's cores by the encoding of their page-walk events. Hybrid processors, and newer cores, are not known.
 ///
 /// Models and codes are from Intel's own lists, github.com/intel/perfmon: models from `mapfile.csv`, codes from the events of SKL,
 /// SKX, CLX, ICL, ICX, TGL, RKL, SPR, EMR and GNR, which Linux has in tools/perf/pmu-events/arch/x86 (`virtual-memory.json`,
@@ -143,7 +142,7 @@ impl Core {
         }
     }
 
-    /// Of loads and of stores.
+    /// For loads and for stores.
     fn walk_active(self) -> [u64; 2] {
         match self {
             Core::Skylake | Core::SunnyCove => [0x08, 0x49],
@@ -152,8 +151,8 @@ impl Core {
         .map(|code| WALK_ACTIVE | code)
     }
 
-    /// Whether in a virtual machine the cycles of walks are those of the host's tables, too: "EPT page walk duration are excluded in
-    /// Skylake", say the lists.
+    /// Whether, in a virtual machine, the cycles of walks include those in the host's tables: "EPT page walk duration are excluded in Skylake", say
+    /// the lists.
     fn counts_nested_walks(self) -> bool {
         self != Core::Skylake
     }
@@ -173,7 +172,7 @@ fn listed(root: &Root, device: &str, name: &str) -> Result<Event, KernelError> {
     encoded(root, device, &terms)
 }
 
-/// Puts each term where the device's format wants it.
+/// Puts each term where the device's format says.
 fn encoded(root: &Root, device: &str, terms: &[(String, u64)]) -> Result<Event, KernelError> {
     let mut words = [0; 3];
     for (name, value) in terms {
@@ -184,7 +183,7 @@ fn encoded(root: &Root, device: &str, terms: &[(String, u64)]) -> Result<Event, 
     Ok(Event { kind: kind(root, device)?, config, config1, config2 })
 }
 
-/// Understands `event=0xcd,umask=0x1,ldlat=3`. A term without a value is 1.
+/// Parses `event=0xcd,umask=0x1,ldlat=3`. A term without a value is 1.
 fn parse_terms(text: &str) -> Result<Vec<(String, u64)>, Malformed> {
     let malformed = |found| Malformed::new(1, "terms such as 'event=0xcd,umask=0x1'", found);
     let parse = |term: &str| {
@@ -203,7 +202,7 @@ fn parse_terms(text: &str) -> Result<Vec<(String, u64)>, Malformed> {
     terms.into_iter().map(|term| parse(term).ok_or_else(|| malformed(term))).collect()
 }
 
-/// Puts a value where a format such as `config1:0-15` or `config:0-7,32-35` says, its lowest bits first.
+/// Stores a value in the bits given by a format such as `config1:0-15` or `config:0-7,32-35`, lowest bits first.
 fn put(format: &str, value: u64, words: &mut [u64; 3]) -> Result<(), Malformed> {
     let format = format.trim();
     let malformed = || Malformed::new(1, "bits such as 'config:0-7', enough for the event's value", format);
@@ -226,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine with these files, below the directory of devices or, starting with `/`, at the top.
+    /// A machine with these files, below the directory of devices or, if they start with `/`, at the top.
     fn machine(files: &[(&str, &str)]) -> (TempDir, Root) {
         let tree = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -317,7 +316,7 @@ mod tests {
         let text = cpuinfo("GenuineIntel", 6, 0x8f);
         let (_tree, root) = machine(&[("software/type", "1\n"), ("/proc/cpuinfo", &text)]);
         assert_eq!((memory_sampling(&root).unwrap(), walk_events(&root).unwrap()), (None, None));
-        // The kernel lists a PMU but neither kind of sampling: virtual machines with simple counters.
+        // The kernel lists a PMU but neither kind of sampling: virtual machines with basic counters.
         let (_tree, root) = machine(&[("cpu/type", "4\n"), ("ibs_op/type", "11\n")]);
         assert_eq!(memory_sampling(&root).unwrap(), None);
     }

@@ -7,11 +7,11 @@ use heat::units::Nanos;
 use crate::cgroup::{Lineage, Version};
 use crate::{KernelError, Malformed, Root};
 
-/// Of the machine.
+/// The machine's.
 const MACHINE: &str = "proc/pressure/memory";
 const SHAPE: &str = "a line such as 'some avg10=0.00 avg60=0.00 ..'";
 
-/// How much time was lost to waiting for memory.
+/// Time lost to waiting for memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
     /// Share of the last ten seconds in which at least one task waited, 0 to 1.
@@ -23,12 +23,12 @@ pub struct Pressure {
 impl Pressure {
     /// Reads it; None where the kernel does not tell (`CONFIG_PSI`, or `psi=0`).
     ///
-    /// Errors: `/proc/pressure/memory` is there but cannot be read, or is malformed.
+    /// Errors: `/proc/pressure/memory` exists but cannot be read, or is malformed.
     pub fn read(root: &Root) -> Result<Option<Self>, KernelError> {
         Self::read_from(root, MACHINE)
     }
 
-    /// Reads that of a process's control group, or of the machine where groups have none (version 1); None where neither is told.
+    /// Reads that of a process's control group, or of the machine where groups have none (version 1); None where neither is available.
     ///
     /// Errors: the process has ended (`is_gone`).
     pub fn of_process(root: &Root, pid: u32) -> Result<Option<Self>, KernelError> {
@@ -50,7 +50,7 @@ impl Pressure {
         }
     }
 
-    /// Understands the text of the file.
+    /// Parses the text of the file.
     ///
     /// Errors: the line `some` is missing, or its `avg10` is not a percentage.
     pub fn parse(text: &str) -> Result<Self, Malformed> {

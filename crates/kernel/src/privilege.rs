@@ -1,8 +1,8 @@
-//! Giving up CAP_SYS_ADMIN, which is nearly root, once it has served.
+//! Giving up CAP_SYS_ADMIN, which is nearly root, once it is no longer needed.
 //!
-//! Owns: the process's own capabilities. Never touches: which capabilities a task takes; those who do it know.
+//! Owns: the process's own capabilities. Never touches: which capabilities a task needs; the task's own code knows.
 //!
-//! Opening the page-walk tracker takes it, to prove where page tables lie; observing and acting afterwards do not.
+//! Opening the page-walk tracker needs it, to prove where page tables are; observing and acting afterwards do not.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use rustix::thread::{
 
 use crate::{KernelError, Root, process};
 
-/// A thread that was joined may be listed a moment longer; the list is polled this often, at this interval.
+/// A joined thread may be listed a moment longer; the list is polled this many times, at this interval.
 const POLLS: u32 = 50;
 const BETWEEN_POLLS: Duration = Duration::from_millis(2);
 
@@ -35,11 +35,11 @@ pub enum PrivilegeError {
     Threads(#[from] KernelError),
 }
 
-/// Gives up CAP_SYS_ADMIN for good: of this process, of threads and of programs that it starts later.
+/// Gives up CAP_SYS_ADMIN for good, for this process and for threads and programs that it starts later.
 ///
-/// To be called while there is one thread: capabilities belong to threads, and new threads inherit. It leaves the effective, permitted,
-/// inheritable and ambient set, and the bounding set where CAP_SETPCAP allows that. As a program that root starts would otherwise get back what is
-/// in the bounding set, the process can gain no privileges by exec any more (`no_new_privs`).
+/// Call it while there is only one thread: capabilities belong to threads, and new threads inherit them. It is removed from the effective, permitted,
+/// inheritable and ambient sets, and from the bounding set where CAP_SETPCAP allows that. Since a program started by root would otherwise regain what
+/// is in the bounding set, the process can no longer gain privileges by exec (`no_new_privs`).
 ///
 /// Errors: the process has more than one thread, or the kernel refuses a step, which the error names.
 pub fn drop_sys_admin() -> Result<(), PrivilegeError> {
@@ -48,7 +48,7 @@ pub fn drop_sys_admin() -> Result<(), PrivilegeError> {
         |step| move |error: Errno| PrivilegeError::Kernel { pid: std::process::id(), step, cause: error.into() };
     set_no_new_privs(true).map_err(failed("no_new_privs"))?;
     match remove_capability_from_bounding_set(CapabilitySet::SYS_ADMIN) {
-        // Without CAP_SETPCAP; what no_new_privs forbids already.
+        // CAP_SETPCAP is missing; no_new_privs already prevents regaining it.
         Ok(()) | Err(Errno::PERM) => {}
         Err(error) => return Err(failed("bounding set")(error)),
     }

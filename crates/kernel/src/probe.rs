@@ -1,7 +1,6 @@
-//! What this machine can do, gathered once and judged elsewhere. Unknown is not false: every fact says which.
+//! What this machine can do, gathered once and judged elsewhere. Unknown is not false: every fact tells which it is.
 //!
-//! Owns: the list of facts. Never touches: system calls beyond reads (a caller passes in what only those can tell), and
-//! it draws no conclusions.
+//! Owns: the list of facts. Never touches: system calls beyond reads (the caller passes in what only those can tell); draws no conclusions.
 
 use heat::units::{Bytes, Nanos};
 
@@ -17,69 +16,69 @@ use crate::process::ProcessStatus;
 use crate::thp::Thp;
 use crate::{KernelError, Malformed, Root, balloon, cgroup, damon, kallsyms, unless_ended};
 
-/// Something known, or the reason why it is not.
+/// A known fact, or the reason why it is unknown.
 pub type Fact<T> = Result<T, KernelError>;
 
 /// Whether something can be done here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ability {
-    /// It can.
+    /// It is possible.
     Yes,
-    /// It cannot, with why.
+    /// It is impossible, and why.
     No(String),
-    /// It cannot be told, with why.
+    /// Unknown, and why.
     Unknown(String),
 }
 
-/// What only a trial shows; the caller tries, on itself.
+/// What only a trial shows; the caller tries it on itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveProbes {
-    /// A BPF program that copies kernel memory loads and runs.
+    /// A BPF program that copies kernel memory can be loaded and run.
     pub bpf: Ability,
-    /// `process_madvise(MADV_COLLAPSE)` is taken.
+    /// `process_madvise(MADV_COLLAPSE)` is accepted.
     pub process_madvise: Ability,
     /// `pagemap` shows page frame numbers.
     pub pagemap: Ability,
     /// `cachestat` tells which part of a file is in memory.
     pub cachestat: Ability,
-    /// What collapses took; None if none could be tried.
+    /// How long collapses took; None if none could be tried.
     pub collapses: Option<CollapseTimes>,
 }
 
-/// What collapses of memory of our own took, the median of a few. A program that touches the region waits for as long.
+/// How long collapses of our own memory took, the median of a few. A program that touches the region waits that long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollapseTimes {
     /// With a prepared page.
     pub prepared: Nanos,
-    /// Without.
+    /// Without one.
     pub unprepared: Nanos,
-    /// What preparing a page took, which holds nobody up.
+    /// How long preparing a page took, which holds nothing up.
     pub preparing: Nanos,
 }
 
 impl CollapseTimes {
-    /// What a collapse takes where pages are prepared if that helps.
+    /// How long a collapse takes if pages are prepared where that helps.
     pub fn usual(&self) -> Nanos {
         self.prepared.min(self.unprepared)
     }
 
-    /// What the slower kind takes; the first regions are promoted both ways.
+    /// How long the slower kind takes; the first regions are promoted both ways.
     pub fn slowest(&self) -> Nanos {
         self.prepared.max(self.unprepared)
     }
 
-    /// Whether preparing shortens a collapse enough to be worth its own time: by a fifth.
+    /// Whether preparing shortens a collapse enough, by a fifth, to be worth its own time.
     pub fn preparing_helps(&self) -> bool {
         self.prepared.0 * 5 <= self.unprepared.0 * 4
     }
 }
 
-/// A process, for people to recognize.
+/// A process, recognizable to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessName {
     /// Its id.
     pub pid: u32,
-    /// Its name, cut off at 15 bytes by the kernel.
+    /// Its name, truncated to 15 bytes by the kernel.
     pub name: String,
 }
 
@@ -88,11 +87,11 @@ pub struct ProcessName {
 pub struct Facts {
     /// As `uname -r` prints it.
     pub kernel_release: Fact<String>,
-    /// What the kernel was booted with.
+    /// The kernel's boot command line.
     pub command_line: Fact<String>,
     /// Bytes in a base page.
     pub page_size: Fact<Bytes>,
-    /// What the processor can address.
+    /// The processor, and what it can address.
     pub cpu: Fact<Cpu>,
     /// The kernel describes its own types (BTF), which BPF programs need to run on any kernel.
     pub btf: Ability,
@@ -102,7 +101,7 @@ pub struct Facts {
     pub uid: Fact<u32>,
     /// Effective capabilities of this process.
     pub capabilities: Fact<Capabilities>,
-    /// This process's user namespace is the machine's own: only there do BPF and page frame numbers count.
+    /// This process's user namespace is the machine's initial one: BPF and page frame numbers are available only there.
     pub initial_user_namespace: Fact<bool>,
     /// Settings of transparent huge pages; `None` on a kernel without them.
     pub thp: Fact<Option<Thp>>,
@@ -112,9 +111,9 @@ pub struct Facts {
     pub buddy: Fact<Buddy>,
     /// Memory and swap.
     pub memory: Fact<Meminfo>,
-    /// The host of this virtual machine takes back what is free.
+    /// The host of this virtual machine reclaims free memory.
     pub free_memory_reported: Fact<bool>,
-    /// The kernel can compact memory when told to.
+    /// The kernel can compact memory on request.
     pub compaction: Ability,
     /// Processes that may not have transparent huge pages (`prctl(PR_SET_THP_DISABLE)`).
     pub thp_disabled: Fact<Vec<ProcessName>>,
@@ -124,19 +123,19 @@ pub struct Facts {
     pub kpageflags: Ability,
     /// How often physical pages are mapped can be read.
     pub kpagecount: Ability,
-    /// Threads of DAMON that someone else has set up; `None` on a kernel without DAMON.
+    /// DAMON threads set up by others; `None` on a kernel without DAMON.
     pub damon_threads: Fact<Option<u32>>,
-    /// What samples memory accesses; `None` on a machine without such a PMU.
+    /// The event that samples memory accesses; `None` on a machine without such a PMU.
     pub pmu: Fact<Option<MemorySampling>>,
-    /// DAMON can watch the virtual addresses of a process.
+    /// DAMON can observe the virtual addresses of a process.
     pub damon_vaddr: Ability,
-    /// DAMON can watch physical addresses.
+    /// DAMON can observe physical addresses.
     pub damon_paddr: Ability,
     /// The kernel marks idle pages on request.
     pub idle_pages: Ability,
-    /// Control groups can be asked to give memory back.
+    /// Control groups can be told to reclaim memory.
     pub memory_reclaim: Ability,
-    /// What the caller tried.
+    /// The caller's trials.
     pub live: LiveProbes,
 }
 
@@ -149,7 +148,7 @@ impl Default for LiveProbes {
 }
 
 impl Facts {
-    /// Reads everything there is to read. Takes some 10 ms; never fails, because what cannot be read is a fact too.
+    /// Reads everything. Takes some 10 ms; never fails, because what cannot be read is also a fact.
     pub fn gather(root: &Root, live: LiveProbes) -> Self {
         let own = || root.parsed("proc/self/status", Root::LIMIT, ProcessStatus::parse);
         let thp = Thp::read(root);
@@ -189,11 +188,11 @@ impl Facts {
     }
 }
 
-/// Functions that are there where DAMON can watch such addresses. Itself it says so only once it is set up.
+/// Functions that exist where DAMON can observe such addresses. DAMON itself reports that only once it is set up.
 pub const VADDR_SYMBOL: &str = "damon_va_check_accesses";
-/// The same of physical addresses.
+/// The same for physical addresses.
 pub const PADDR_SYMBOL: &str = "damon_pa_check_accesses";
-/// Where idle pages are marked (Documentation/admin-guide/mm/idle_page_tracking.rst).
+/// The file of idle page marks (Documentation/admin-guide/mm/idle_page_tracking.rst).
 pub const IDLE_PAGES: &str = "sys/kernel/mm/page_idle/bitmap";
 
 /// The bound on our own `smaps`.
@@ -236,13 +235,13 @@ fn readable(root: &Root, name: &str) -> Ability {
     }
 }
 
-/// The first mapping is the program itself, never on huge pages.
+/// The first mapping is the program itself, which is never on huge pages.
 fn parse_page_size(text: &str) -> Result<Bytes, Malformed> {
     let value = text.lines().find_map(|line| line.strip_prefix("KernelPageSize:"));
     value.and_then(|value| kilobytes(value.trim())).ok_or_else(|| Malformed::missing(text, "a line 'KernelPageSize:'"))
 }
 
-/// `uid_map` of the machine's own namespace maps every id to itself (man 7 user_namespaces).
+/// `uid_map` of the initial namespace maps every id to itself (man 7 user_namespaces).
 fn is_identity(uid_map: &str) -> bool {
     uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }

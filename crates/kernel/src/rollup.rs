@@ -1,14 +1,14 @@
 //! How much of a process's memory is on huge pages, from `/proc/PID/smaps_rollup`.
 //!
-//! Owns: the wanted lines of that file (Documentation/filesystems/proc.rst). Never touches: the process. Reading it makes the kernel
-//! count every page: some 10 ms/GiB of base pages, under the target's mmap lock, and next to nothing for huge pages.
+//! Owns: the lines needed from that file (Documentation/filesystems/proc.rst). Never touches: the process. Reading it makes the kernel count every
+//! page: some 10 ms/GiB of base pages, under the target's mmap lock, and next to nothing for huge pages.
 
 use heat::units::Bytes;
 
 use crate::lines::kilobytes;
 use crate::{KernelError, Malformed, Root};
 
-/// Memory mapped by entries of 2 MiB or more, by its kind.
+/// Memory mapped by entries of 2 MiB or more, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rollup {
     /// Anonymous memory on transparent huge pages.
@@ -17,7 +17,7 @@ pub struct Rollup {
     pub shared: Bytes,
     /// Files on transparent huge pages.
     pub file: Bytes,
-    /// A pool's pages (hugetlb), which resident memory does not count.
+    /// A pool's pages (hugetlb), which resident memory does not include.
     pub reserved: Bytes,
 }
 
@@ -29,9 +29,9 @@ impl Rollup {
         root.parsed(&format!("proc/{pid}/smaps_rollup"), Root::LIMIT, Self::parse)
     }
 
-    /// Understands the text of the file: a line like one of `maps`, then fields.
+    /// Parses the text of the file: a line like one of `maps`, then fields.
     ///
-    /// Errors: a line after the first is not a field, or a wanted one has no size such as `8 kB`.
+    /// Errors: a line after the first is not a field, or a needed one has no size such as `8 kB`.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut rollup = Self::default();
         for (index, line) in text.lines().enumerate().skip(1) {

@@ -1,4 +1,4 @@
-//! A root directory that kernel text is read below: `/`, or a captured tree.
+//! A root directory below which kernel text is read: `/`, or a captured tree.
 //!
 //! Owns: bounded reads, directory listings, links. Never touches: anything for writing.
 
@@ -12,14 +12,14 @@ use heat::units::Bytes;
 
 use crate::{KernelError, Malformed};
 
-/// A tree that has the kernel's `/proc` and `/sys` below it.
+/// A tree with the kernel's `/proc` and `/sys` below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     directory: PathBuf,
 }
 
 impl Root {
-    /// The bound on a file for which no other is given.
+    /// The default bound on a file.
     pub const LIMIT: Bytes = Bytes(1 << 20);
     /// The bound on entries of one directory: Linux has at most 4 Mi process ids (`PID_MAX_LIMIT`).
     pub const ENTRIES: usize = 4 << 20;
@@ -34,7 +34,7 @@ impl Root {
         Self { directory: directory.into() }
     }
 
-    /// Where a file, named from the top of the tree with or without a leading slash, really is.
+    /// The real path of a file named from the top of the tree, with or without a leading slash.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name.trim_start_matches('/'))
     }
@@ -58,7 +58,7 @@ impl Root {
         Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
-    /// A whole file, understood by `parse`.
+    /// A whole file, parsed by `parse`.
     ///
     /// Errors: the file cannot be read, is longer than `limit`, or `parse` finds it malformed.
     pub fn parsed<T>(
@@ -80,14 +80,14 @@ impl Root {
         })
     }
 
-    /// A file to be read piece by piece, cut off at `limit`.
+    /// A file to be read in pieces, truncated at `limit`.
     ///
     /// Errors: the file cannot be opened.
     pub fn stream(&self, name: &str, limit: Bytes) -> Result<impl io::BufRead + use<>, KernelError> {
         Ok(BufReader::with_capacity(64 << 10, self.open(name)?.take(limit.0)))
     }
 
-    /// A file to be read wherever one likes.
+    /// A file to be read at any offset.
     ///
     /// Errors: the file cannot be opened.
     pub(crate) fn open(&self, name: &str) -> Result<File, KernelError> {
@@ -117,16 +117,16 @@ impl Root {
         Ok(names)
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     ///
-    /// Errors: nothing is there, or it is not a symbolic link (`EINVAL`), or the reader may not read it (`is_denied`).
+    /// Errors: it does not exist, is not a symbolic link (`EINVAL`), or the reader may not read it (`is_denied`).
     pub fn link(&self, name: &str) -> Result<PathBuf, KernelError> {
         self.told(name, |path| fs::read_link(path))
     }
 
-    /// Whether a file is there.
+    /// Whether a file exists.
     ///
-    /// Errors: the kernel does not tell, as where a directory above it may not be searched (`is_denied`).
+    /// Errors: the kernel does not tell, for example where a directory above it may not be searched (`is_denied`).
     pub fn exists(&self, name: &str) -> Result<bool, KernelError> {
         self.told(name, Path::try_exists)
     }
@@ -137,9 +137,9 @@ impl Root {
     }
 }
 
-/// Turns "the file is not there" into `None`, for features that a kernel may lack.
+/// Turns "the file does not exist" into `None`, for features that a kernel may lack.
 ///
-/// Errors: whatever `result` holds, other than the absence of the file (`is_absent`).
+/// Errors: any in `result` except the absence of the file (`is_absent`).
 pub fn optional<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
     match result {
         Err(error) if error.is_absent() => Ok(None),
@@ -147,9 +147,9 @@ pub fn optional<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelEr
     }
 }
 
-/// Turns "the process has ended" into `None`, for whoever asks about several.
+/// Turns "the process has ended" into `None`, for callers that ask about several.
 ///
-/// Errors: whatever `result` holds, other than the end of the process (`is_gone`).
+/// Errors: any in `result` except the end of the process (`is_gone`).
 pub fn unless_ended<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
     match result {
         Err(error) if error.is_gone() => Ok(None),

@@ -1,7 +1,7 @@
-//! The mappings of a process with what is in them, from `/proc/PID/smaps`.
+//! The mappings of a process and their contents, from `/proc/PID/smaps`.
 //!
-//! Owns: the shape of that file (Documentation/filesystems/proc.rst). Never touches: what is mapped there. Reading it makes the
-//! kernel count every page: some 10 ms/GiB of base pages, mapping by mapping under the target's mmap lock.
+//! Owns: the format of that file (Documentation/filesystems/proc.rst). Never touches: what is mapped there. Reading it makes the kernel count every
+//! page: some 10 ms/GiB of base pages, mapping by mapping under the target's mmap lock.
 
 use heat::units::Bytes;
 
@@ -14,21 +14,21 @@ pub const LIMIT: Bytes = Bytes(256 << 20);
 /// One mapping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SmapsMapping {
-    /// What `maps` says of it.
+    /// Its line in `maps`.
     pub line: maps::Line,
     /// Memory present. The shared zero page and hugetlb pages are not counted.
     pub resident: Bytes,
-    /// Memory present, each page divided by how many processes have it.
+    /// Memory present, each page divided by the number of processes that have it.
     pub proportional: Bytes,
-    /// The part of what is present that was given back by `MADV_FREE`, not written since, and not taken yet.
+    /// The part of present memory that was given back by `MADV_FREE`, not written since, and not reclaimed yet.
     pub lazily_freed: Bytes,
     /// Memory mapped by entries of 2 MiB or more, hugetlb pages included.
     pub huge: Bytes,
-    /// Bytes in each page that the kernel maps it with.
+    /// Bytes in each page with which the kernel maps it.
     pub page_size: Bytes,
-    /// Pages of a hugetlb pool in it that no other mapping has.
+    /// Pages of a hugetlb pool that only this mapping has.
     pub hugetlb_private: Bytes,
-    /// Pages of a hugetlb pool in it that others have, too.
+    /// Pages of a hugetlb pool that others also have.
     pub hugetlb_shared: Bytes,
     /// Bits of [`vm_flags`].
     pub flags: u64,
@@ -41,9 +41,9 @@ pub fn read(root: &Root, pid: u32) -> Result<Vec<SmapsMapping>, KernelError> {
     root.parsed(&format!("proc/{pid}/smaps"), LIMIT, parse)
 }
 
-/// Understands the text of an `smaps` file.
+/// Parses the text of an `smaps` file.
 ///
-/// Errors: a line is neither a mapping nor a field of one, or a wanted field has no size such as `8 kB`.
+/// Errors: a line is neither a mapping nor a field of one, or a needed field has no size such as `8 kB`.
 pub fn parse(text: &str) -> Result<Vec<SmapsMapping>, Malformed> {
     let mut mappings: Vec<SmapsMapping> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -59,7 +59,7 @@ pub fn parse(text: &str) -> Result<Vec<SmapsMapping>, Malformed> {
 }
 
 impl SmapsMapping {
-    /// Takes one field; fields that are not wanted are passed over.
+    /// Stores one field; fields that are not needed are skipped.
     fn take(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
             "Rss" => self.resident = kilobytes(value)?,

@@ -1,6 +1,6 @@
-//! A process under the pilot: held by file descriptor, and checked for what hugepilot can do for it.
+//! A process under the pilot: held by file descriptor, and checked for whether hugepilot can help it.
 //!
-//! Owns: opening a process and refusing those that cannot be helped, with the reason. Never touches: its memory.
+//! Owns: opening a process and rejecting those that cannot be helped, with the reason. Never touches: its memory.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::process::{self, ProcessStatus};
 use crate::{KernelError, Root};
 
-/// A process, told by its start from a later one that has the same id.
+/// A process, distinguished by its start time from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Process {
     /// Its id.
@@ -25,7 +25,7 @@ impl Process {
         process::start_time(root, pid).ok().map(|start_ticks| Self { pid, start_ticks })
     }
 
-    /// Whether it has not ended; one that only waits for its parent has.
+    /// Whether it is still running; a zombie is not.
     pub fn lives(&self) -> bool {
         let root = Root::host();
         Self::of(&root, self.pid) == Some(*self)
@@ -40,7 +40,7 @@ pub struct Target {
     root: Root,
     /// The process's name, at most 15 characters.
     pub name: String,
-    /// Clock ticks after boot at which it started; with the pid it names the process for good.
+    /// Clock ticks after boot at which it started; with the pid it identifies the process for good.
     pub start_time: u64,
     /// Whether it may have huge pages: false after `prctl(PR_SET_THP_DISABLE)`; None where the kernel does not say.
     pub huge_pages_enabled: Option<bool>,
@@ -119,7 +119,7 @@ impl Target {
         self.handle.pid()
     }
 
-    /// Which process it is.
+    /// The process's identity.
     pub fn process(&self) -> Process {
         Process { pid: self.pid(), start_ticks: self.start_time }
     }
@@ -139,7 +139,7 @@ impl Target {
         }
     }
 
-    /// A thread that still runs, None where none does: the main thread may have ended before the others.
+    /// A thread that is still running, None if there is none: the main thread may have ended before the others.
     ///
     /// Errors: the process has ended (`is_gone`).
     pub fn living_thread(&self) -> Result<Option<u32>, KernelError> {

@@ -13,9 +13,9 @@ pub const DIRECTORY: &str = "sys/kernel/mm/transparent_hugepage";
 /// All settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thp {
-    /// Who gets huge pages: `always`, `madvise`, `never`.
+    /// Which memory gets huge pages: `always`, `madvise`, `never`.
     pub enabled: Setting,
-    /// Who waits for the kernel to make room: `always`, `defer`, `defer+madvise`, `madvise`, `never`.
+    /// When page faults wait for the kernel to make room: `always`, `defer`, `defer+madvise`, `madvise`, `never`.
     pub defrag: Setting,
     /// The same as `enabled` for shared memory; `None` on a kernel built without it.
     pub shmem_enabled: Option<Setting>,
@@ -25,12 +25,12 @@ pub struct Thp {
     pub sizes: Vec<SizeSetting>,
 }
 
-/// One choice among several, as `always [madvise] never`.
+/// One choice of several, such as `always [madvise] never`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The one in brackets.
     pub chosen: String,
-    /// All that the kernel accepts, in its order.
+    /// All choices that the kernel accepts, in its order.
     pub choices: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub struct Khugepaged {
     pub sleep: Nanos,
     /// Huge pages that it has made since boot.
     pub collapsed: u64,
-    /// Times that it has been through all memory since boot.
+    /// Complete scans of all memory since boot.
     pub full_scans: u64,
     /// Unpopulated base pages that it tolerates in a huge page that it makes (of 512).
     pub max_unpopulated: Pages,
@@ -78,8 +78,7 @@ impl Thp {
         self.shmem_enabled.as_ref().is_some_and(|setting| !setting.is("never") && !setting.is("deny"))
     }
 
-    /// What holds for pages of 2 MiB, and the file that says so: since 6.8 each size has a setting of its own, which may defer to the
-    /// general one.
+    /// The setting for pages of 2 MiB, and the file that contains it: since 6.8 each size has its own setting, which may defer to the general one.
     pub fn of_huge_pages(&self) -> (&str, String) {
         let own = self.sizes.iter().find(|setting| setting.size == Bytes(HUGE_PAGE) && !setting.enabled.is("inherit"));
         match own {
@@ -106,9 +105,9 @@ impl Khugepaged {
 }
 
 impl Setting {
-    /// Understands `always [madvise] never`.
+    /// Parses `always [madvise] never`.
     ///
-    /// Errors: no word stands in brackets.
+    /// Errors: no word is in brackets.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut chosen = None;
         let mut choices = Vec::new();
@@ -123,13 +122,14 @@ impl Setting {
         }
     }
 
-    /// Whether this is the choice made.
+    /// Whether this is the chosen setting.
     pub fn is(&self, choice: &str) -> bool {
         self.chosen == choice
     }
 }
 
-/// Whether the first touch of memory that asks for huge pages takes one: not where the setting says `never`. What is unknown is not `never`.
+/// Whether the first touch of memory that requests huge pages takes one: not where the setting is `never`. An unknown setting does not count as
+/// `never`.
 pub fn given_at_first_touch(root: &Root) -> bool {
     let own = setting(root, &format!("hugepages-{}kB/enabled", HUGE_PAGE >> 10));
     let holds = own.ok().filter(|own| !own.is("inherit")).or_else(|| setting(root, "enabled").ok());
@@ -144,7 +144,7 @@ fn sizes(root: &Root) -> Result<Vec<SizeSetting>, KernelError> {
     let mut sizes = Vec::new();
     for name in root.entries(DIRECTORY)? {
         let Some(size) = hugetlb::page_size(&name) else { continue };
-        // Sizes that only shared memory can have lack the file.
+        // Sizes available only to shared memory lack the file.
         if let Some(enabled) = optional(setting(root, &format!("{name}/enabled")))? {
             sizes.push(SizeSetting { size, enabled });
         }

@@ -1,11 +1,11 @@
-//! Flags of mappings, as the kernel keeps them and as `/proc/PID/smaps` writes them.
+//! Flags of mappings, as the kernel stores them and as `/proc/PID/smaps` writes them.
 //!
-//! Owns: the bits that matter here (include/linux/mm.h; they have kept their places since Linux 2.6.38) and their two letters
-//! (Documentation/filesystems/proc.rst, "VmFlags"). Never touches: a judgement of what they mean.
+//! Owns: the bits that matter here (include/linux/mm.h; unchanged since Linux 2.6.38) and their two letters (Documentation/filesystems/proc.rst,
+//! "VmFlags"). Never touches: a judgement of what they mean.
 
 /// Other processes see writes.
 pub const SHARED: u64 = 0x8;
-/// A stack that grows by itself.
+/// A stack that grows automatically.
 pub const GROWSDOWN: u64 = 0x100;
 /// Page frames without a count, such as a device's.
 pub const PFNMAP: u64 = 0x400;
@@ -31,7 +31,7 @@ const LETTERS: [(&str, u64); 8] = [
     ("nh", NOHUGEPAGE),
 ];
 
-/// The bits of a `VmFlags:` line; letters of other flags are passed over, because every kernel brings new ones.
+/// The bits of a `VmFlags:` line; ignores the letters of other flags, because kernels add new ones.
 pub fn from_letters(text: &str) -> u64 {
     let bit = |letters: &str| LETTERS.iter().find(|(known, _)| *known == letters).map_or(0, |(_, bit)| *bit);
     text.split_ascii_whitespace().map(bit).fold(0, |flags, bit| flags | bit)

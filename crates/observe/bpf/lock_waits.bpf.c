@@ -2,8 +2,8 @@
 /*
  * Adds up how long the threads of one process wait for the lock of its memory (mmap_lock).
  *
- * Owns: the sums. Never touches: the lock; it only hears of it. The kernel reports contention only (since 5.19), so nothing runs as
- * long as nobody waits. Writers that spin before they sleep are not reported.
+ * Owns: the sums. Never touches: the lock; it is only notified. The kernel reports only contention (since 5.19), so nothing runs
+ * while no thread waits. Writers that spin before they sleep are not reported.
  */
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -36,7 +36,7 @@ struct {
 	__type(value, struct lock_waits);
 } waits SEC(".maps");
 
-/* When each waiting thread began to. */
+/* When each waiting thread began to wait. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -44,7 +44,7 @@ struct {
 	__type(value, __u64);
 } begun SEC(".maps");
 
-/* The process whose threads count, through one of them. */
+/* The process whose threads count, identified by one of them. */
 SEC("iter/task")
 int choose_process(struct bpf_iter__task *context)
 {
@@ -65,7 +65,7 @@ int BPF_PROG(wait_begins, void *lock, unsigned int flags)
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 thread = bpf_get_current_pid_tgid(), now;
 
-	/* Others may wait for this lock, too: whoever reads /proc/PID/maps, and hugepilot. */
+	/* Others may wait for this lock, too: readers of /proc/PID/maps, and hugepilot. */
 	if (!sums || !sums->mm || (__u64)task->mm != sums->mm)
 		return 0;
 	if ((__u64)lock != sums->mm + bpf_core_field_offset(struct mm_struct, mmap_lock))
@@ -90,7 +90,7 @@ int BPF_PROG(wait_ends, void *lock, int result)
 	waited = bpf_ktime_get_ns() - *since;
 	bpf_map_delete_elem(&begun, &thread);
 	__sync_fetch_and_add(&sums->total_ns, waited);
-	/* Of two that end at the same moment one may be lost. */
+	/* If two end at the same moment, one may be lost. */
 	if (waited > sums->longest_ns)
 		sums->longest_ns = waited;
 	return 0;

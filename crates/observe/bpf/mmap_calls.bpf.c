@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Counts how often one program takes the lock of its own address space (mmap, munmap, brk, mprotect, madvise, ..): these
- * are the calls that wait while its accessed bits are cleared through clear_refs.
+ * calls wait while its accessed bits are cleared through clear_refs.
  *
  * Owns: one counter. Never touches: anything but its own map. It is attached only while a sample is taken.
  */
@@ -34,8 +34,8 @@ struct {
 } watched SEC(".maps");
 
 /*
- * The address space is the first argument on every kernel; what follows it differs. Only what the program does itself
- * counts: others that read its mappings, such as ps, wait at their own expense.
+ * The address space is the first argument on every kernel; what follows it differs. Only the program's own calls count:
+ * others that read its mappings, such as ps, wait at their own expense.
  */
 SEC("raw_tp/mmap_lock_start_locking")
 int count_mmap_calls(struct bpf_raw_tracepoint_args *context)

@@ -4,8 +4,8 @@
  *
  * Owns: the counts. Never touches: the faults. Nothing runs unless the programs are attached; x86 has these tracepoints since 3.13.
  * Children count without being named, because a server's may live for milliseconds, and a forked one maps shared memory where its
- * parent does. The first fault of a new process in a region stays, for a huge page is mapped by one, too; what older processes have
- * touched before is not known, and all their faults count.
+ * parent does. A new process's first fault in a region does not count, because mapping a huge page also takes one; what older
+ * processes have touched before is unknown, and all their faults count.
  */
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -46,8 +46,8 @@ struct {
 } touched SEC(".maps");
 
 /*
- * Whether a new process has not touched a region before. Process ids have 22 bits, numbers of regions at most 36. What an earlier count
- * left is told by its number, because removing it one by one takes longer than a count.
+ * Whether a new process has not touched a region before. Process ids have 22 bits, region numbers at most 36. Entries left by an earlier
+ * count are recognized by its number, because removing them one by one takes longer than a count.
  */
 static __always_inline bool is_first(__u32 process, __u64 region, __u32 number)
 {
@@ -87,7 +87,7 @@ int BPF_PROG(fault_of_program, unsigned long address)
 	return count(address);
 }
 
-/* The kernel, which reads or writes the program's memory for it. */
+/* The kernel, accessing the program's memory on its behalf. */
 SEC("raw_tp/page_fault_kernel")
 int BPF_PROG(fault_of_kernel, unsigned long address)
 {

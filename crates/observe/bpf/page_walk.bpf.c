@@ -5,7 +5,7 @@
  * Owns: walking from the top-level table to the tables of base pages, for 4 and 5 levels. Never touches: anything but
  * its own maps; all kernel memory is read with bpf_probe_read_kernel, which fails softly. No lock is held, so a table
  * may be freed while it is copied: the entry that points to a table of base pages is read again after the copy, and the
- * place is read anew if it has changed. Tables above are not checked again, so an answer may hold a stale entry.
+ * table is read anew if the entry has changed. Tables above are not checked again, so the result may hold a stale entry.
  */
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -196,7 +196,7 @@ static __always_inline int copy_table(struct walk *walk, __u64 entry, __u64 entr
 	return 0;
 }
 
-/* One step of bpf_loop: 0 goes on, 1 stops. */
+/* One step of bpf_loop: 0 continues, 1 stops. */
 static long step(__u32 index, void *context)
 {
 	struct walk *walk = context;
@@ -255,7 +255,7 @@ int copy_page_tables(struct bpf_iter__task *context)
 }
 
 /*
- * Lists mappings that start in [start, end). To a map, because output through the iterator's file starts over when it is
+ * Lists mappings that start in [start, end), in a map, because output through the iterator's file starts over when it is
  * read in more than one piece.
  */
 SEC("iter/task_vma")

@@ -1,9 +1,9 @@
-//! What a page walk costs on this machine, from pointer chases over memory of our own, and what a page fault costs.
+//! What a page walk costs on this machine, from pointer chases over our own memory, and what a page fault costs.
 //!
-//! Owns: the seconds of measuring, and what is kept of them until the machine is restarted. Never touches: the target.
+//! Owns: measuring, for seconds, and keeping the results until reboot. Never touches: the target.
 //!
-//! The same reads run over base pages and over huge pages; the difference is what page walks cost. That depends on how much
-//! of the page tables the processor's caches hold, so it is measured over memory of several sizes.
+//! The same reads run over base pages and over huge pages; the difference is the cost of page walks. It depends on how much of the page tables the
+//! processor's caches hold, so it is measured with several sizes of memory.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -23,31 +23,31 @@ use hugepilot_os::{Advice, PidFd};
 use kernel::process::thread_cpu_time;
 use kernel::{Root, cgroup, memory};
 
-/// What was measured, until the machine is restarted.
+/// The results, kept until reboot.
 const CACHE: &str = "/run/hugepilot/walk-cost.json";
-/// For so long it holds when memory did not suffice for all sizes; later it may.
+/// How long results are kept when memory did not suffice for all sizes; later it may.
 const HOLDS_IN_PART: Duration = Duration::from_secs(600);
-/// The sizes of the memory: page tables of 256 KiB, 1 MiB, and 4 MiB.
+/// The sizes of memory: page tables of 256 KiB, 1 MiB, and 4 MiB.
 const SIZES: [Bytes; 3] = [Bytes(128 << 20), Bytes(512 << 20), Bytes(2 << 30)];
-/// CPU time for each chase in each turn: together with filling the memory, five to ten seconds.
+/// CPU time for each chase in each turn: five to ten seconds in all, including filling the memory.
 const TIME: Duration = Duration::from_millis(20);
-/// Turns of each kind of page. What else goes on in the machine changes within the seconds that this takes, so kinds take turns, and the
-/// typical difference between neighbors counts.
+/// Turns of each kind of page. Load on the machine changes within these seconds, so the kinds alternate, and the typical difference between
+/// neighbouring turns counts.
 const TURNS: usize = 5;
-/// Shared memory that is faulted in: what the kernel keeps of its pages fills more than the processor's own caches.
+/// Shared memory to fault in: the kernel's data about its pages exceeds the processor's own caches.
 const FAULTED: usize = 128 << 20;
-/// A fault that reads maps so much around it (`fault_around_bytes`, unless it was changed).
+/// A read fault maps this much around it (`fault_around_bytes`, by default).
 const AROUND: usize = 64 << 10;
-/// Has no factor in common with the number of faults, so that each comes once, far from the one before.
+/// Coprime to the number of faults, so that each comes once, far from the one before.
 const SCATTER: usize = 1237;
-/// What a page fault may take, in nanoseconds, to be taken for one.
+/// The plausible duration of a page fault, in nanoseconds.
 const FAULT_TAKES: RangeInclusive<f64> = 50.0..=50_000.0;
 /// Steps between two readings of the clock.
 const STEPS: u64 = 1 << 12;
 /// Words in a base page, and in a cache line.
 const PAGE_WORDS: usize = BASE_PAGE as usize / 8;
 const LINE_WORDS: usize = 8;
-/// Other work that is done before an occasional read: about what a server copies for a request, from memory that no cache holds.
+/// Other work done before an occasional read: about what a server copies for a request, from memory not in any cache.
 const OTHER_WORK: usize = 4096;
 const OTHER_MEMORY: usize = 64 << 20;
 /// A read that took longer was interrupted.
@@ -55,14 +55,14 @@ const INTERRUPTED: Duration = Duration::from_micros(3);
 
 /// One turn of all chases over memory of one kind of page.
 struct Chased {
-    /// Nanoseconds a read: in order, independent, dependent.
+    /// Nanoseconds per read: in order, independent, dependent.
     reads: [f64; 3],
-    /// Nanoseconds an occasional read, and a step of it with the other work.
+    /// Nanoseconds per occasional read, and per step including the other work.
     occasional: (f64, f64),
 }
 
-/// What a walk costs a program that walks for so much memory, and how that is known: measured here, or, where huge pages cannot be
-/// had to measure it, what other machines showed.
+/// The cost of a walk for a program that walks for this much memory, and its source: measured here or, where no huge pages can be had for measuring,
+/// taken from other machines.
 pub fn walk_cost(footprint: Bytes, measuring: impl FnOnce()) -> (WalkCost, &'static str) {
     match walk_costs(measuring) {
         Ok(costs) => (WalkCost::at(&costs, footprint).unwrap_or(WalkCost::UNCALIBRATED), "as measured on this machine"),
@@ -73,8 +73,8 @@ pub fn walk_cost(footprint: Bytes, measuring: impl FnOnce()) -> (WalkCost, &'sta
     }
 }
 
-/// What a walk costs over memory of each size, ascending; measured unless it was measured since boot. `measuring` is called before
-/// it takes its seconds.
+/// The cost of a walk with memory of each size, ascending; measured unless that was done since boot. `measuring` is called before the seconds of
+/// measuring begin.
 ///
 /// Errors: no memory, or no huge pages for it.
 fn walk_costs(measuring: impl FnOnce()) -> io::Result<Vec<WalkCost>> {
@@ -84,12 +84,12 @@ fn walk_costs(measuring: impl FnOnce()) -> io::Result<Vec<WalkCost>> {
     measuring();
     let sizes = sizes_that_fit()?;
     let costs = measure(&sizes)?;
-    // Measured again next time, if it cannot be kept.
+    // If it cannot be kept, it is measured again next time.
     let _ = keep(&costs);
     Ok(costs)
 }
 
-/// On both kinds of page together at most a fifth of what is available, to the machine and in our own memory cgroup.
+/// The sizes that together take, on both kinds of page, at most a fifth of what is available on the machine and in our own memory cgroup.
 fn sizes_that_fit() -> io::Result<Vec<Bytes>> {
     let root = Root::host();
     let available = memory::Meminfo::read(&root).map_err(io::Error::other)?.available;
@@ -102,7 +102,7 @@ fn sizes_that_fit() -> io::Result<Vec<Bytes>> {
     Ok(sizes)
 }
 
-/// The cost over those of the sizes, ascending, for which huge pages were to be had. Errors: for none.
+/// The cost with those of the sizes, ascending, for which huge pages could be had. Errors: there are none for any size.
 fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
     let len = sizes.last().map_or(0, |size| size.0 as usize);
     let mut base = populated(len, OwnAdvice::NoHugePage)?;
@@ -122,7 +122,7 @@ fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
     Ok(sizes.iter().map(|&size| measured(size)).collect())
 }
 
-/// Memory of which all pages are there before anything is timed.
+/// Memory with all pages present before anything is timed.
 fn populated(len: usize, advice: OwnAdvice) -> io::Result<AlignedMemory> {
     let mut mapping = AlignedMemory::anonymous(len)?;
     mapping.advise(0, len, advice)?;
@@ -130,7 +130,7 @@ fn populated(len: usize, advice: OwnAdvice) -> io::Result<AlignedMemory> {
     Ok(mapping)
 }
 
-/// From turns on base pages, each with the one on huge pages that followed it.
+/// From turns on base pages, each with the following one on huge pages.
 fn cost(footprint: Bytes, turns: &[(Chased, Chased)]) -> WalkCost {
     let typical = |number: &dyn Fn(&(Chased, Chased)) -> f64| {
         median(&turns.iter().map(number).collect::<Vec<_>>()).unwrap_or_default()
@@ -146,8 +146,8 @@ fn cost(footprint: Bytes, turns: &[(Chased, Chased)]) -> WalkCost {
     WalkCost { footprint, ordered, independent, dependent, occasional, ..WalkCost::UNCALIBRATED }
 }
 
-/// Nanoseconds of CPU time that a page fault takes which reads shared memory that is there already, after other work, at random as processes
-/// of a server do (in order it would take a third), and those that unmapping takes of what it mapped. Errors: no memory.
+/// Nanoseconds of CPU time for a page fault that reads already present shared memory after other work, at random as a server's processes do (in order
+/// it would take a third), and for unmapping what it mapped. Errors: no memory.
 fn page_fault(other: &[u64]) -> io::Result<(f64, f64)> {
     let mut memory = AlignedMemory::shared(FAULTED)?;
     memory.advise(0, FAULTED, OwnAdvice::NoHugePage)?;
@@ -161,7 +161,7 @@ fn page_fault(other: &[u64]) -> io::Result<(f64, f64)> {
     };
     let (mut touching, mut unmapping) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        // What is shared stays; only the page tables lose it.
+        // Shared memory stays; only the page tables lose it.
         unmapping.push(each(&mut || memory.advise(0, FAULTED, OwnAdvice::DontNeed))?);
         touching.push(each(&mut || {
             (0..faults).for_each(|number| _ = black_box(memory.words_mut()[number * SCATTER % faults * (AROUND / 8)]));
@@ -174,7 +174,7 @@ fn page_fault(other: &[u64]) -> io::Result<(f64, f64)> {
     Ok((usual(&touching).unwrap_or(page_fault_ns), usual(&unmapping).unwrap_or(unmap_ns)))
 }
 
-/// Puts memory on huge pages from its start, and tells which of the sizes, ascending, lie wholly on them. Errors: none does.
+/// Collapses memory from its start, and returns the sizes, ascending, that are entirely on huge pages. Errors: there are none.
 fn collapsed(sizes: &[Bytes], mut collapse: impl FnMut(u64) -> io::Result<()>) -> io::Result<&[Bytes]> {
     let len = sizes.last().map_or(0, |size| size.0);
     for region in (0..len).step_by(HUGE_PAGE as usize) {
@@ -188,7 +188,7 @@ fn collapsed(sizes: &[Bytes], mut collapse: impl FnMut(u64) -> io::Result<()>) -
     Ok(sizes)
 }
 
-/// Each chase and each turn has numbers of its own, so that none reads what the caches still hold of another's reads.
+/// Each chase and each turn uses its own random numbers, so none reads what the caches still hold from another.
 fn chase(words: &[u64], other: &[u64], turn: usize) -> Chased {
     let [one, another, third] = [1, 2, 3].map(|chase| random(10 * turn as u64 + chase));
     Chased {
@@ -220,8 +220,8 @@ fn keep(costs: &[WalkCost]) -> io::Result<()> {
     std::fs::write(CACHE, serde_json::to_vec(costs)?)
 }
 
-/// The next state, which follows from this one alone, so that a read can depend on the one before. It is little work: walks overlap as
-/// far as the processor can.
+/// The next state, derived from this one alone, so that a read can depend on the previous one. It is little work: walks overlap as far as the
+/// processor can.
 fn random(state: u64) -> u64 {
     Rng::with_seed(state).u64(..)
 }
@@ -232,8 +232,8 @@ fn word_of(state: u64, words: &[u64]) -> usize {
     (((state >> 32) * lines) >> 32) as usize * LINE_WORDS
 }
 
-/// Nanoseconds for a read of the next page; after all pages comes another line of each. Pages start at different lines, so that they
-/// do not share cache sets.
+/// Nanoseconds per read of the next page; after all pages comes another line of each. The line differs from page to page, so pages do not share cache
+/// sets.
 fn ordered(words: &[u64], mut line: usize) -> f64 {
     let pages = words.len() / PAGE_WORDS;
     let (mut page, mut sum) = (0, 0u64);
@@ -248,7 +248,7 @@ fn ordered(words: &[u64], mut line: usize) -> f64 {
     nanos
 }
 
-/// Nanoseconds for a read at random whose address is known ahead.
+/// Nanoseconds per random read whose address is known ahead.
 fn independent(words: &[u64], mut state: u64) -> f64 {
     let mut sum = 0u64;
     let nanos = timed(|| {
@@ -259,12 +259,12 @@ fn independent(words: &[u64], mut state: u64) -> f64 {
     nanos
 }
 
-/// Nanoseconds for a read whose address depends on the one before: what is read is zero, which the processor cannot know.
+/// Nanoseconds per read whose address depends on the previous one: the value read is zero, which the processor cannot know.
 fn dependent(words: &[u64], mut state: u64) -> f64 {
     timed(|| state = random(state).wrapping_add(words[word_of(state, words)]))
 }
 
-/// Nanoseconds for a read at random after other work, which took the page tables out of the caches, and for both together.
+/// Nanoseconds per random read after other work that evicted the page tables from the caches, and for both together.
 fn occasional(words: &[u64], other: &[u64], mut state: u64) -> (f64, f64) {
     let (mut reading, mut reads) = (Duration::ZERO, 0u32);
     let mut works = other.chunks_exact(OTHER_WORK / 8).cycle();
@@ -284,7 +284,7 @@ fn occasional(words: &[u64], other: &[u64], mut state: u64) -> (f64, f64) {
     (reading.as_nanos() as f64 / f64::from(reads.max(1)), each_step)
 }
 
-/// Nanoseconds of CPU time that a step takes, over `TIME`: other programs may have the processor in between.
+/// Nanoseconds of CPU time per step, over `TIME`: other programs may run in between.
 fn timed(mut step: impl FnMut()) -> f64 {
     let (started, mut steps, mut elapsed) = (thread_cpu_time(), 0, Duration::ZERO);
     while elapsed < TIME {

@@ -1,9 +1,9 @@
-//! What the machine's memory is used for, and how lately it was.
+//! What the machine's memory is used for, and how recently.
 //!
-//! Owns: the sample of page frames, and the part that programs' own files have in what is mapped. Never touches: any memory.
+//! Owns: the sample of page frames, and the share of programs' own files in what is mapped. Never touches: any memory.
 //!
-//! Frames are sampled in blocks of 2 MiB, evenly spread over memory, because what matters besides is what shares such a block: where
-//! nothing but unmapped cache is in the way, a huge page can be had for the price of reading files again.
+//! Frames are sampled in blocks of 2 MiB, evenly spread over memory, because it also matters what shares a block: where only unmapped cache is in the
+//! way, a huge page costs no more than reading files again.
 
 use std::ops::Range;
 
@@ -17,9 +17,9 @@ use kernel::{KernelError, Root, iomem};
 use crate::ObserveError;
 use crate::frames::FrameTables;
 
-/// Blocks of 2 MiB that are sampled, or all where there are fewer: 4 GiB of memory, in a fifth of a second.
+/// The number of blocks of 2 MiB to sample, or all if there are fewer: 4 GiB of memory, in a fifth of a second.
 const MOST_BLOCKS: u64 = 2048;
-/// Processes whose mappings are read, or all where there are fewer.
+/// The number of processes whose mappings are read, or all if there are fewer.
 const MOST_PROCESSES: usize = 256;
 
 /// What memory is used for. Sizes are projected from a sample.
@@ -29,20 +29,20 @@ pub struct Census {
     pub total: Bytes,
     /// Share of memory that was sampled, 0 to 1.
     pub sampled: f64,
-    /// What each use holds, by how lately it was used: one size for each of [`Age::ALL`].
+    /// What each use holds, by how recently it was used: one size for each of [`Age::ALL`].
     pub held: ByUse<[Bytes; 4]>,
-    /// What cannot be taken back at all.
+    /// What cannot be reclaimed at all.
     pub fixed: Fixed,
     /// Free memory.
     pub free: Bytes,
-    /// Memory in blocks of 2 MiB that clean unmapped cache alone keeps from being free.
+    /// Memory in blocks of 2 MiB that would be free but for clean unmapped cache.
     pub behind_cache: Bytes,
 }
 
 /// Memory that reclaim does not reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fixed {
-    /// Locked by programs, or of ramfs.
+    /// Locked by programs, or in ramfs.
     pub unevictable: Bytes,
     /// In pools of huge pages.
     pub hugetlb: Bytes,
@@ -50,7 +50,7 @@ pub struct Fixed {
     pub slab: Bytes,
     /// Page tables.
     pub page_tables: Bytes,
-    /// Else: the kernel's own and what drivers keep.
+    /// The rest: memory of the kernel and its drivers.
     pub kernel: Bytes,
 }
 
@@ -72,7 +72,7 @@ impl Census {
         Ok(tally.census(memory.total, sampled, ProgramFiles::read(root)?))
     }
 
-    /// What a use holds, of any age.
+    /// What a use holds, regardless of age.
     pub fn held(&self, class: MemoryUse) -> Bytes {
         self.held[class].iter().copied().sum()
     }
@@ -86,7 +86,7 @@ fn blocks(memory: &[Range<u64>]) -> Vec<u64> {
     memory.iter().flat_map(of_range).map(|start| start / BASE_PAGE).collect()
 }
 
-/// Numbers from 0 to `count`, at most [`MOST_BLOCKS`] and evenly apart.
+/// Numbers from 0 to `count`, at most [`MOST_BLOCKS`], evenly spaced.
 fn spread(count: u64) -> impl Iterator<Item = u64> {
     let taken = count.min(MOST_BLOCKS);
     (0..taken).map(move |number| number * count / taken)
@@ -152,8 +152,8 @@ impl Tally {
     }
 }
 
-/// What part code and read-only data have in the files that processes map, and shared memory in all that they map and is no anonymous
-/// memory, 0 to 1 each.
+/// The share of code and of read-only data in the files that processes map, and of shared memory in everything mapped that is not anonymous; 0 to 1
+/// each.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProgramFiles {
     /// Mapped to be executed.
@@ -165,7 +165,7 @@ pub struct ProgramFiles {
 }
 
 impl ProgramFiles {
-    /// From the mappings of all processes, or of some evenly apart. Those that this process may not read are passed over.
+    /// From the mappings of all processes, or of an evenly spaced selection. Skips processes that this one may not read.
     ///
     /// Errors: `/proc` cannot be listed.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
@@ -173,7 +173,7 @@ impl ProgramFiles {
         let step = pids.len().div_ceil(MOST_PROCESSES).max(1);
         let mut sizes = [Bytes(0); 4];
         for pid in pids.into_iter().step_by(step) {
-            // It may have ended meanwhile, or be another user's.
+            // It may have ended meanwhile, or belong to another user.
             for mapping in smaps::read(root, pid).unwrap_or_default() {
                 if let Some(kind) = kind(&mapping) {
                     sizes[kind] += mapping.proportional;
@@ -187,7 +187,7 @@ impl ProgramFiles {
     }
 }
 
-/// Code, read-only data, another file or shared memory; None for what is none of them, and where a process may have copies of its own.
+/// Code, read-only data, another file or shared memory; None for anything else, and where a process may have its own copies.
 fn kind(mapping: &SmapsMapping) -> Option<usize> {
     let line = &mapping.line;
     let is_memory = ["/dev/shm/", "/SYSV", "/memfd:", "/dev/zero"].iter().any(|start| line.name.starts_with(start));
@@ -211,7 +211,7 @@ mod tests {
 
     const BLOCK: usize = PAGES_PER_REGION;
 
-    /// A machine of these blocks, each with one kind of page, in frames from 1024 on.
+    /// A machine with these blocks, each with one kind of page, in frames from 1024 on.
     fn machine(blocks: &[(u64, u64)]) -> (tempfile::TempDir, Root) {
         let tree = tempfile::tempdir().unwrap();
         let write = |name: &str, bytes: &[u8]| {

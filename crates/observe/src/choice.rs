@@ -1,8 +1,8 @@
-//! Which tracker observes: the one asked for, or the best that this machine allows.
+//! Which tracker observes: the one requested, or the best that this machine allows.
 //!
 //! Owns: the order of preference. Never touches: a target.
 //!
-//! Where reclaim depends on accessed bits ([`reclaim`]), `auto` takes first what leaves it its information.
+//! Where reclaim depends on accessed bits ([`reclaim`]), `auto` prefers trackers that leave it this information.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,9 +14,9 @@ use kernel::Root;
 use crate::damon::Space;
 use crate::{DamonTracker, IdlePage, ObserveError, PageWalk, PerfMem, Tracker, reclaim};
 
-/// Every tracker that can watch another process, best first: those that count page walks before those that sample
-/// them, but DAMON sees one process's pages where marks of idle pages mix in what others do; and those that observe all of the
-/// memory before one that meets only what is accessed often.
+/// Every tracker that can observe another process, best first: those that count page walks before those that sample them, except that DAMON sees only
+/// one process's pages, while idle-page marks include other processes' accesses; and those that observe all of the memory before one that meets only
+/// what is accessed often.
 pub const TRACKERS: [TrackerKind; 5] = [
     TrackerKind::PageWalk,
     TrackerKind::DamonVaddr,
@@ -25,17 +25,17 @@ pub const TRACKERS: [TrackerKind; 5] = [
     TrackerKind::PerfMem,
 ];
 
-/// What was asked for.
+/// The tracker requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrackerChoice {
     /// The first of [`TRACKERS`] that works here.
     #[default]
     Auto,
-    /// This one and no other.
+    /// Only this one.
     Only(TrackerKind),
 }
 
-/// Opens a tracker. Errors: the one asked for does not work here; of `auto`, why the best one does not.
+/// Opens a tracker. Errors: the requested one does not work here; for `auto`, why the best one does not.
 pub fn open(choice: TrackerChoice) -> Result<Box<dyn Tracker>, ObserveError> {
     match choice {
         TrackerChoice::Only(kind) => open_one(kind),

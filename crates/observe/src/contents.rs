@@ -1,7 +1,6 @@
-//! What huge pages hold: how many of their base pages hold nothing but zeros.
+//! The contents of huge pages: how many of their base pages hold nothing but zeros.
 //!
-//! Owns: reading the target's memory through `/proc/PID/mem` (proc_pid_mem(5)). Never touches: what is read, other than to compare it
-//! with zero.
+//! Owns: reading the target's memory through `/proc/PID/mem` (proc_pid_mem(5)). Never touches: the contents, except to compare them with zero.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use heat::units::{Address, BASE_PAGE, HUGE_PAGE};
 use kernel::Root;
 
-/// A process's memory, opened to be read.
+/// A process's memory, open for reading.
 #[derive(Debug)]
 pub struct Contents {
     memory: File,
@@ -24,8 +23,8 @@ impl Contents {
         Ok(Self { memory, region: vec![0; HUGE_PAGE as usize] })
     }
 
-    /// Base pages of the region that hold nothing but zeros; it should be on a huge page, or reading would populate it. Errors: it
-    /// is not mapped any more.
+    /// How many base pages of the region hold nothing but zeros. The region should be on a huge page, or reading would populate it. Errors: it is not
+    /// mapped any more.
     pub fn empty_pages(&mut self, region: Address) -> io::Result<u16> {
         self.memory.read_exact_at(&mut self.region, region.0)?;
         Ok(self.region.chunks(BASE_PAGE as usize).filter(|page| page.iter().all(|&byte| byte == 0)).count() as u16)

@@ -2,8 +2,8 @@
 //!
 //! Owns: loading and attaching them, and reading their counts. Never touches: the processes.
 //!
-//! *Cost*: some 0.1 us for each page fault of the machine, only while it counts. *Bias*: a region is known by its address, so that only
-//! processes count that map the memory at the same one, as forked ones do.
+//! *Cost*: about 0.1 us for each page fault of the machine, only while counting. *Bias*: a region is identified by its address, so only processes
+//! that map the memory at the same address count, as forked ones do.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -22,10 +22,10 @@ const REGION_BITS: u32 = 21;
 const MOST_PROCESSES: usize = 4096;
 const ITSELF: u32 = 0;
 
-/// Counts page faults, of one group of processes at a time.
+/// Counts page faults, for one group of processes at a time.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// None until it is first needed, and where the kernel has no such tracepoints or eBPF is refused.
+    /// None until first needed, and where the kernel has no such tracepoints or refuses eBPF.
     programs: Option<Programs>,
     /// Whether loading was tried.
     is_tried: bool,
@@ -38,18 +38,18 @@ struct Programs {
     faults: MapHandle,
     /// The number of this count, from 1.
     number: NonZeroU32,
-    /// They run as long as these live.
+    /// The programs run as long as these live.
     links: Vec<Link>,
     since: Instant,
 }
 
-/// Whose page faults count.
+/// Whose page faults are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Those of the processes that are named.
+    /// Those of the named processes.
     Theirs,
-    /// Those of their children, too. One that begins after counting did touches each region for the first time once, and that page fault
-    /// stays with huge pages; so name those that are there already.
+    /// Also those of their children. A child that begins during the count touches each region for the first time once, and huge pages do not save
+    /// that page fault; so also name the children that already exist.
     AndTheirChildren,
 }
 
@@ -57,7 +57,7 @@ pub enum Whose {
 pub type FaultRates = BTreeMap<Address, f32>;
 
 impl Faults {
-    /// From now on the page faults of these processes are counted, from 0.
+    /// Begins to count the page faults of these processes, from 0.
     pub fn begin(&mut self, processes: impl Iterator<Item = u32>, whose: Whose) {
         if !std::mem::replace(&mut self.is_tried, true) {
             self.programs = said(Programs::load());
@@ -67,7 +67,7 @@ impl Faults {
         }
     }
 
-    /// Counts no more: the page faults a second since it began; none where that cannot be told.
+    /// Stops counting; returns page faults a second since it began, or none where that cannot be told.
     pub fn end(&mut self) -> FaultRates {
         self.programs.as_mut().and_then(|programs| said(programs.end())).unwrap_or_default()
     }
@@ -111,7 +111,7 @@ impl Programs {
     }
 }
 
-/// Writes down what a huge page would save of them: those on shared memory that is populated, for there it is mapped with one fault.
+/// Stores those that a huge page would save: faults on populated shared memory, which one fault maps completely.
 pub fn note(rates: &FaultRates, heat: &mut Heat) {
     let Heat { regions, mappings, .. } = heat;
     let is_shared = |mapping: Option<usize>| mapping.is_some_and(|mapping| mappings[mapping].shared.is_some());
@@ -125,7 +125,7 @@ fn clear(map: &MapHandle) -> libbpf_rs::Result<()> {
     keys.iter().try_for_each(|key| map.delete(key))
 }
 
-/// Without page faults there is less to decide on, and nothing else is lost.
+/// Without page faults there is less to decide on; nothing else is lost.
 fn said<T>(result: libbpf_rs::Result<T>) -> Option<T> {
     result.inspect_err(|error| tracing::debug!("page faults are not counted: {error}")).ok()
 }

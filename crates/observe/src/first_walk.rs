@@ -1,9 +1,9 @@
-//! What a program loses for each page that it walks again after its accessed bit was cleared: the price of being watched.
+//! What a program loses for each page that it walks again after its accessed bit was cleared: the cost of being observed.
 //!
-//! Owns: measuring it, on memory of our own. Never touches: the target.
+//! Owns: measuring it, on our own memory. Never touches: the target.
 //!
-//! The first walk to a page after clearing writes to the page table, where all later ones only read. Programs lost 140 ns by it on one
-//! machine (AMD Zen 4) and 410 to 480 on another (Intel Emerald Rapids, random reads), both virtual, so it is measured.
+//! The first walk to a page after clearing writes to the page table; later ones only read it. Programs lost 140 ns on one machine (AMD Zen 4) and 410
+//! to 480 on another (Intel Emerald Rapids, random reads), both virtual, so it is measured.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -13,18 +13,18 @@ use heat::units::{BASE_PAGE, Nanos};
 use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use kernel::Root;
 
-/// 8 MiB of memory, so little that nobody notices.
+/// 8 MiB of memory, too little for anyone to notice.
 const PAGES: usize = 2048;
-/// From one page to the next, in base pages: each has a page table of its own, and their entries lie 4 KiB apart, so that the caches next to
-/// the core hold them no better than those of a large program. In dense page tables a first walk took 50 ns, in these 190, and of 3 GiB
-/// that a program read at random 260 (AMD Zen 4).
+/// The distance between pages, in base pages: each has its own page table, and their entries are 4 KiB apart, so the caches next to the core hold
+/// them no better than those of a large program. A first walk took 50 ns in dense page tables, 190 in these, and 260 in a program that read 3 GiB at
+/// random (AMD Zen 4).
 const STRIDE: usize = 512;
-/// Whatever interrupts a pass only makes it longer, so the shortest of some counts.
+/// Interruptions only make a pass longer, so the shortest of several counts.
 const PASSES: usize = 6;
-/// Where it cannot be measured.
+/// Used where it cannot be measured.
 const UNKNOWN: Nanos = Nanos(400);
 
-/// Measures it within some tens of milliseconds; the worse of what two machines showed, where that fails.
+/// Measures it within some tens of milliseconds; if that fails, returns the worse result of two machines.
 pub(super) fn price(root: &Root) -> Nanos {
     measure(root).unwrap_or_else(|error| {
         tracing::warn!("what the first walk to a page takes could not be measured ({error}); {UNKNOWN} is assumed");
@@ -51,7 +51,7 @@ fn measure(root: &Root) -> io::Result<Nanos> {
     Ok(Nanos(without_bits.saturating_sub(with_bits).0 / PAGES as u64))
 }
 
-/// One read of each page, in an order that seems random.
+/// Reads each page once, in a seemingly random order.
 fn pass_over(memory: &[u8]) -> Nanos {
     let (started, mut page) = (Instant::now(), 0);
     for _ in 0..PAGES {
@@ -61,12 +61,12 @@ fn pass_over(memory: &[u8]) -> Nanos {
     Nanos::since(started)
 }
 
-/// A linear congruential sequence that comes to each page (Hull and Dobell).
+/// A linear congruential sequence that visits every page (Hull and Dobell).
 fn next(page: usize) -> usize {
     (page * 5_821 + 7_919) % PAGES
 }
 
-/// The byte that is read of a page: in other cache lines from page to page.
+/// The byte to read in a page: in a different cache line from page to page.
 fn place(page: usize) -> usize {
     page * STRIDE * BASE_PAGE as usize + page % 64 * 64
 }

@@ -1,4 +1,4 @@
-//! What the kernel says of page frames: the zero page, lazily freed, merged, or shared by fork; and with it a region's growth.
+//! What the kernel says of page frames (the zero page, lazily freed, merged, or shared by fork), and so a region's growth.
 //!
 //! Owns: `/proc/kpageflags` and `/proc/kpagecount` (Documentation/admin-guide/mm/pagemap.rst). Never touches: the
 //! target.
@@ -14,9 +14,9 @@ use crate::ObserveError;
 
 /// Frames asked for in one read.
 const MOST_PER_READ: u64 = 8192;
-/// Reading over a gap of this many frames is cheaper than another system call.
+/// Reading through a gap of this many frames is cheaper than another system call.
 const GAP: u64 = 256;
-/// Frames gathered before the kernel is asked about them: 16 MiB of memory.
+/// Frames gathered before the kernel is queried: 16 MiB of memory.
 const AT_ONCE: usize = 1 << 20;
 
 /// A page frame, and the entry that maps it.
@@ -34,13 +34,13 @@ pub(super) struct Frame {
 /// What the kernel says of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// What promoting would do to it, other than move it.
+    /// What promoting would do to it, besides moving it.
     pub(super) found: Option<Trait>,
     /// Whether it is mapped more than once, by this process or others.
     pub(super) mapped_often: bool,
 }
 
-/// What the kernel notes of one frame.
+/// The kernel's flags of one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FrameFlags(u64);
 
@@ -56,7 +56,7 @@ impl FrameFlags {
     }
 }
 
-/// What promoting would do to a page, other than move it.
+/// What promoting would do to a page, besides moving it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trait {
     Zero,
@@ -81,7 +81,7 @@ impl FrameTables {
         Ok(Self { flags: open("kpageflags")?, counts: open("kpagecount")? })
     }
 
-    /// Tells the flags of each frame. Sorts `frames`, because neighbours are read together.
+    /// Reports the flags of each frame. Sorts `frames`, because neighbours are read together.
     pub(super) fn tell_flags(
         &self,
         frames: &mut [Frame],
@@ -104,12 +104,12 @@ impl FrameTables {
         Ok(read(&self.flags, "kpageflags", first, count)?.into_iter().map(FrameFlags).collect())
     }
 
-    /// The bits of the flags of `count` frames from `first`, and how often each is mapped.
+    /// The flag bits of `count` frames from `first`, and how often each is mapped.
     pub(super) fn bits_and_counts(&self, first: u64, count: u64) -> Result<(Vec<u64>, Vec<u64>), ObserveError> {
         Ok((read(&self.flags, "kpageflags", first, count)?, read(&self.counts, "kpagecount", first, count)?))
     }
 
-    /// Tells what the kernel says of each frame. Sorts `frames`, because neighbours are read together.
+    /// Reports what the kernel says of each frame. Sorts `frames`, because neighbours are read together.
     pub(super) fn inspect(
         &self,
         frames: &mut [Frame],
@@ -139,7 +139,7 @@ pub(super) struct Finding {
     pub(super) mapped_often: PageSet,
 }
 
-/// Gathers frames of many regions, because asking about neighbours together is cheap.
+/// Gathers frames of many regions, because neighbours are cheap to query together.
 pub(super) struct Inquiry<'a> {
     tables: &'a FrameTables,
     frames: Vec<Frame>,
@@ -157,13 +157,13 @@ impl<'a> Inquiry<'a> {
         &mut self.findings[region]
     }
 
-    /// Gathers frames; asks about them once there are many.
+    /// Gathers frames; queries them once there are many.
     pub(super) fn add(&mut self, frames: impl Iterator<Item = Frame>) -> Result<(), ObserveError> {
         self.frames.extend(frames);
         if self.frames.len() >= AT_ONCE { self.ask() } else { Ok(()) }
     }
 
-    /// What was found of each of so many regions.
+    /// The findings for each of this many regions.
     pub(super) fn finish(mut self, regions: usize) -> Result<Vec<Finding>, ObserveError> {
         self.ask()?;
         self.findings.resize(regions, Finding::default());
@@ -192,16 +192,16 @@ impl<'a> Inquiry<'a> {
     }
 }
 
-/// How many of the leading frames one read serves.
+/// How many of the leading frames one read covers.
 fn run_length(frames: &[Frame]) -> usize {
     let first = frames[0].number;
     let near = |pair: &[Frame]| pair[1].number - pair[0].number <= GAP && pair[1].number - first < MOST_PER_READ;
     1 + frames.windows(2).take_while(|pair| near(pair)).count()
 }
 
-/// A lazily freed page that was written again is the program's again, which the kernel notes only when it would free it.
-/// A page mapped once is shared with nobody, whatever its flags: many kernels (6.12 is one) mark every anonymous page as
-/// merged, and a merged page that is mapped once is freed when it is promoted, so nothing grows.
+/// A lazily freed page that was written again belongs to the program again; the kernel notices only when it would free it. A page mapped once is not
+/// shared, whatever its flags: many kernels (6.12 is one) mark every anonymous page as merged, and promoting a merged page that is mapped once frees
+/// it, so nothing grows.
 fn classify(flags: u64, mapped: u64, dirty: bool) -> Option<Trait> {
     match flags {
         flags if flags & ZERO_PAGE != 0 => Some(Trait::Zero),
@@ -213,7 +213,7 @@ fn classify(flags: u64, mapped: u64, dirty: bool) -> Option<Trait> {
     }
 }
 
-/// Beyond the last frame there is nothing, and 0 says so: a page table that was freed while it was copied may name any frame.
+/// Returns 0 beyond the last frame: a page table freed while it was copied may name any frame.
 fn read(file: &File, name: &str, first: u64, count: u64) -> Result<Vec<u64>, ObserveError> {
     words_at(file, first, count as usize)
         .map_err(|cause| ObserveError::FrameTable { path: format!("/proc/{name}").into(), cause })

@@ -1,22 +1,21 @@
-//! The tracker `idle-page`: the kernel marks page frames as idle on request, and takes the mark off those that are used
+//! The tracker `idle-page`: the kernel marks page frames as idle on request, and removes the mark of those that are used
 //! (Documentation/admin-guide/mm/idle_page_tracking.rst).
 //!
 //! Owns: the marks of the target's frames. Never touches: the marks of any other frame; the file has one bit for each.
 //!
-//! *Bits*: walks, since the kernel clears accessed bits without flushing the TLB. *Bias*: a mark belongs to the frame, so what
-//! another program does to memory that both map counts, too; a huge page of any size has one mark, and counts as walked whole;
-//! frames that the kernel keeps on no list of pages (a device's, the zero page, very new ones) cannot be marked and count as
-//! unobserved, as do the machine's last few. The first walk after marking sets a bit that was clear, and so takes as long as it does
-//! under page-walk: rates are corrected alike. What comes only here is a second such walk, after the read that saw the first; by then a
-//! region that is walked often has its rate. *Cost*: in marking and in reading the kernel looks up who maps each page,
-//! so that a pass takes tens of times what page-walk's does, and in much memory the earliest read comes that late: of what is walked
-//! more than three times until then, the rate says only "at least". A page fault of the program waits for one page at most; for setting
-//! bits again the program loses twice what it does under page-walk.
+//! *Bits*: walks, since the kernel clears accessed bits without flushing the TLB. *Bias*: a mark belongs to the frame, so other programs' accesses to
+//! shared memory count, too; a huge page of any size has one mark, and counts as walked as a whole; frames on none of the kernel's page lists (a
+//! device's, the zero page, very new ones) cannot be marked and count as unobserved, as do the machine's last few. The first walk after marking sets
+//! a cleared bit, and takes as long as under page-walk: rates are corrected alike. Unlike under page-walk, a second such walk follows the read that
+//! saw the first; by then a region that is walked often has its rate. *Cost*: for marking and reading, the kernel finds all mappings of each page. A
+//! pass takes tens of times as long as page-walk's, and with much memory the earliest read is that late: for memory walked more than three times
+//! until then, the rate is only a lower bound. A page fault of the program waits for one page at most; for setting bits again the program loses twice
+//! what it does under page-walk.
 //!
-//! Marks of pages that were not seen walked stay when all is over, because the file can set marks and take none off. They change
-//! nothing by themselves: reclaim does not ask for them, and they go when a use is noticed or the page is freed. Nor do pages
-//! whose bits were cleared seem old, since the kernel notes that they were set. Only another program that tracks idle pages
-//! at the same time (DAMON marks them, too) is misled, as we are by them: a page seems idle to all since it was marked last.
+//! Marks of pages not seen walked stay, because the file can set marks but not remove them. They change nothing by themselves: reclaim does not read
+//! them, and they go when a use is noticed or the page is freed. Pages whose bits were cleared do not seem old either, since the kernel notes that
+//! they were set. Only another program that tracks idle pages at the same time is misled (DAMON marks them, too), as it misleads us: to both, a page
+//! seems idle since it was last marked.
 
 use std::fs::File;
 use std::io;
@@ -42,7 +41,7 @@ use crate::{ObserveError, ObserveOptions, Tracker, first_walk, wait_until};
 const WORD: u64 = 64;
 /// Words read or written at once; the kernel takes no more in one call.
 const MOST_WORDS: usize = 512;
-/// Words without a frame of the target's over which one call goes on: each takes less time than another call.
+/// The largest gap, in words without frames of the target, that one call reads through: each takes less time than another call.
 const GAP: u64 = 16;
 
 /// The tracker, ready to observe any process.
@@ -51,12 +50,12 @@ pub struct IdlePage {
     bitmap: Bitmap,
     frames: FrameTables,
     survey: Survey,
-    /// What the program loses for each page that it walks again; None until it is needed.
+    /// What the program loses for each page that it walks again; None until needed.
     price: Option<Nanos>,
 }
 
 impl IdlePage {
-    /// Errors: the kernel marks no idle pages, or CAP_DAC_OVERRIDE is missing.
+    /// Errors: the kernel does not support idle marks, or CAP_DAC_OVERRIDE is missing.
     pub fn new() -> Result<Self, ObserveError> {
         let root = Root::host();
         let bitmap = Bitmap::open(&root)?;
@@ -65,14 +64,14 @@ impl IdlePage {
         Ok(Self { bitmap, frames, survey, root, price: None })
     }
 
-    /// What is there, and the frames that can be marked.
+    /// What is present, and the frames that can be marked.
     fn initial_scan(&mut self, target: &Target) -> Result<(Heat, Vec<Frame>), ObserveError> {
         let (mut frames, mut index) = (Vec::new(), 0);
         let mut heat = self.survey.scan(target, |region, entries| {
             frames.extend(frames_of(index, region, entries));
             region.unobserved = region.present.len() as u16;
             index += 1;
-            // What will be walked is known only later.
+            // It is not yet known what will be walked.
             true
         })?;
         let (mut markable, mut folio) = (Vec::new(), Folio::default());
@@ -122,7 +121,7 @@ impl Tracker for IdlePage {
     }
 }
 
-/// The frames of a region by which it is observed: of a huge page the first alone.
+/// The frames by which a region is observed: for a huge page only the first.
 fn frames_of(index: u32, region: &Region, entries: &[Entry]) -> Vec<Frame> {
     let pages = if region.huge { 1 } else { entries.len() };
     let frame = move |(page, entry): (usize, &Entry)| {
@@ -131,8 +130,7 @@ fn frames_of(index: u32, region: &Region, entries: &[Entry]) -> Vec<Frame> {
     entries[..pages].iter().enumerate().filter_map(frame).collect()
 }
 
-/// Finds the frame that carries the mark of each, as they come by in ascending order: of several that the kernel keeps together
-/// it is the first.
+/// Finds the frame that carries each mark, as frames arrive in ascending order: among several that the kernel manages together, the first.
 #[derive(Default)]
 struct Folio {
     head: Option<u64>,
@@ -169,8 +167,8 @@ impl Bitmap {
         }
     }
 
-    /// Leaves out frames whose marks nobody can read: the machine's last ones, where they do not fill a word. The kernel gives out
-    /// whole words only. `frames` ascend.
+    /// Drops frames whose marks cannot be read: the machine's last ones, if they do not fill a word, because the kernel reads whole words only.
+    /// `frames` ascend.
     fn keep_readable(&self, frames: &mut Vec<Frame>) -> Result<(), ObserveError> {
         while let Some(last) = frames.last() {
             let read = self.file.read_at(&mut [0; 8], last.number / WORD * 8);
@@ -186,14 +184,14 @@ impl Bitmap {
         ObserveError::IdlePages { doing, path: self.path.clone(), cause }
     }
 
-    /// Marks frames: those whose bit is set, of words from `first`.
+    /// Marks frames: those whose bits are set in `words`, starting at word `first`.
     fn set(&self, first: u64, words: &[u64]) -> Result<(), ObserveError> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let written = self.file.write_all_at(&bytes, first * 8);
         written.map_err(|cause| self.failed("write", cause))
     }
 
-    /// The words from `first`: a bit that is set is a mark that is still there.
+    /// The words from `first`: a set bit is a mark that is still there.
     fn read(&self, first: u64, words: usize) -> Result<Vec<u64>, ObserveError> {
         let mut bytes = vec![0; words * 8];
         let read = self.file.read_exact_at(&mut bytes, first * 8);
@@ -205,7 +203,7 @@ impl Bitmap {
 /// The marks of one process's frames.
 struct Marks<'a> {
     bitmap: &'a Bitmap,
-    /// By the number of the frame that carries the mark, ascending.
+    /// By the number of the frame with the mark, ascending.
     frames: Vec<Frame>,
     chunks: Vec<Chunk>,
 }
@@ -213,13 +211,13 @@ struct Marks<'a> {
 /// Words that are read together.
 struct Chunk {
     first: u64,
-    /// Which of the frames are the target's.
+    /// Which frames belong to the target.
     wanted: Vec<u64>,
     /// Which of them have been used since they were marked.
     used: Vec<u64>,
     /// The middle of the call, because the kernel takes a while for all of them.
     set_at: Instant,
-    /// The same of the last call.
+    /// The same for the last read.
     read_at: Instant,
 }
 
@@ -239,7 +237,7 @@ impl Chunk {
 }
 
 impl<'a> Marks<'a> {
-    /// For frames whose numbers ascend.
+    /// For frames in ascending order.
     fn of(bitmap: &'a Bitmap, frames: Vec<Frame>) -> Self {
         let mut chunks: Vec<Chunk> = Vec::new();
         for frame in &frames {
@@ -259,7 +257,7 @@ impl<'a> Marks<'a> {
         Self { bitmap, frames, chunks }
     }
 
-    /// Marks all; answers with the time that it took.
+    /// Marks all; returns the time that it took.
     fn set(&mut self) -> Result<Nanos, ObserveError> {
         let started = Instant::now();
         for chunk in &mut self.chunks {
@@ -275,7 +273,7 @@ impl<'a> Marks<'a> {
         let since = Instant::now();
         let mut read_counts = vec![ReadCounts::default(); heat.regions.len()];
         for (number, delay) in DELAYS.into_iter().enumerate() {
-            // Reading much memory takes longer than the next read is away: then that one tells the same.
+            // Reading much memory may take longer than the next delay: skip the read then, since the next shows the same.
             if DELAYS.get(number + 1).is_some_and(|&next| since.elapsed() > next) {
                 continue;
             }
@@ -286,7 +284,7 @@ impl<'a> Marks<'a> {
         Ok(read_counts)
     }
 
-    /// Notes which have lost their marks.
+    /// Notes which frames have lost their marks.
     fn read(&mut self, cost: &mut Cost) -> Result<(), ObserveError> {
         let started = Instant::now();
         for chunk in &mut self.chunks {
@@ -302,7 +300,7 @@ impl<'a> Marks<'a> {
         Ok(())
     }
 
-    /// Hands over each frame with its chunk.
+    /// Passes on each frame with its chunk.
     fn each(&self, mut tell: impl FnMut(&Frame, &Chunk)) {
         let mut at = 0;
         for frame in &self.frames {
@@ -311,8 +309,7 @@ impl<'a> Marks<'a> {
         }
     }
 
-    /// Writes down what the last read saw, the one with that number. Pages of one region are read at different times; what counts
-    /// is the mean of their delays.
+    /// Stores what read `number`, the last one, saw. Pages of one region are read at different times; the mean of their delays counts.
     fn tell(&self, regions: &mut [Region], number: usize, read_counts: &mut [ReadCounts]) {
         let mut sums = vec![(0u64, Nanos(0)); regions.len()];
         self.each(|frame, chunk| {
@@ -335,7 +332,7 @@ impl<'a> Marks<'a> {
         }
     }
 
-    /// Counts the pages whose marks are gone by now.
+    /// Counts the pages whose marks are gone.
     fn count_in_window(&self, regions: &mut [Region]) {
         regions.iter_mut().for_each(|region| region.walked_in_window = 0);
         self.each(|frame, chunk| {
@@ -358,7 +355,7 @@ mod tests {
         numbers.iter().enumerate().map(frame).collect()
     }
 
-    /// A tree with the file of marks, a plain one: who reads sees what was written last.
+    /// A tree with an ordinary file in place of the marks: reads return what was written last.
     fn bitmap(words: usize) -> (tempfile::TempDir, Bitmap) {
         let tree = tempfile::tempdir().unwrap();
         let path = tree.path().join(probe::IDLE_PAGES);
@@ -368,7 +365,7 @@ mod tests {
         (tree, bitmap)
     }
 
-    /// What the kernel does when frames are used.
+    /// Does what the kernel does when frames are used.
     fn take_marks(bitmap: &Bitmap, frames: &[u64]) {
         for frame in frames {
             let word = bitmap.read(frame / WORD, 1).unwrap()[0];

@@ -1,7 +1,7 @@
-//! Observe: which memory does a process walk page tables for?
+//! Observe: for which memory does a process walk page tables?
 //!
-//! Owns: the [`Tracker`] trait, the trackers (one folder or file each), [`heat`], and heats joined ([`group`]). Never touches: memory placement; a
-//! tracker leaves the target's memory where it is.
+//! Owns: the [`Tracker`] trait, the trackers (one folder or file each), [`heat`], and heats of several processes joined ([`group`]). Never touches:
+//! memory placement; a tracker leaves the target's memory where it is.
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
@@ -53,12 +53,12 @@ pub use smaller::on_smaller_huge_pages;
 pub use survey::Survey;
 pub use waits::{Waited, Waits};
 
-/// A thread that still runs. Errors: none does.
+/// A thread that still runs. Errors: there is none.
 fn living_thread(target: &Target) -> Result<u32, ObserveError> {
     target.living_thread()?.ok_or(ObserveError::Exited { pid: target.pid() })
 }
 
-/// Waits, unless stopping is requested or the target ends (noticed within a second).
+/// Waits until the deadline, a stop request, or the end of the target (noticed within a second).
 fn wait_until(deadline: Instant, target: &Target, stop: &Stop) -> Result<(), ObserveError> {
     loop {
         stop.sleep_until(deadline.min(Instant::now() + Duration::from_secs(1)))?;
@@ -74,16 +74,15 @@ fn wait_until(deadline: Instant, target: &Target, stop: &Stop) -> Result<(), Obs
 /// How to observe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ObserveOptions {
-    /// How long to watch. The reads that count for rates are made in the first 100 ms.
+    /// How long to observe. The reads used for rates are made in the first 100 ms.
     pub window: Nanos,
-    /// Which way accessed bits are cleared.
+    /// How accessed bits are cleared.
     pub clearing: ClearPolicy,
-    /// By how much watching may slow the program down at any moment; None where that was not promised.
+    /// How much observing may slow the program down at any moment; None if there is no limit.
     pub max_slowdown: Option<Slowdown>,
-    /// Find out which huge pages are used, too. It flushes the TLB of the target once, without which a huge page that stays in it
-    /// seems idle.
+    /// Also find out which huge pages are used. This flushes the target's TLB once; otherwise a huge page that stays in it seems idle.
     pub tell_use_of_huge: bool,
-    /// Find out which base pages are walked; else only how many of each region, which takes less memory.
+    /// Find out which base pages are walked; otherwise only how many per region, which takes less memory.
     pub which_pages: bool,
     /// How much of the memory is observed. A tracker that cannot take a sample observes everything.
     pub coverage: Coverage,
@@ -92,10 +91,10 @@ pub struct ObserveOptions {
 impl ObserveOptions {
     /// The shortest window: page walks are counted 100 ms after clearing.
     pub const SHORTEST_WINDOW: Nanos = Nanos(100_000_000);
-    /// The longest window: nothing new is seen after the first reads, so more is a slip of the pen.
+    /// The longest window: nothing new is seen after the first reads, so a longer one is a typing mistake.
     pub const LONGEST_WINDOW: Nanos = Nanos(3_600_000_000_000);
 
-    /// Reads a window as a person writes it.
+    /// Parses a window.
     ///
     /// Errors: `text` is not a time with a unit, or is not from 100 ms to 1 h.
     pub fn parse_window(text: &str) -> Result<Nanos, TimeError> {
@@ -116,31 +115,31 @@ impl Default for ObserveOptions {
     }
 }
 
-/// One way of finding out which pages a process uses. All answer with [`Heat`].
+/// A way of finding out which pages a process uses. All trackers return [`Heat`].
 pub trait Tracker {
-    /// Which one it is.
+    /// The kind of this tracker.
     fn kind(&self) -> TrackerKind;
 
-    /// Watches the target for one window.
+    /// Observes the target for one window.
     ///
-    /// Errors: someone asked to stop, the process exits or calls exec, or the kernel refuses what the tracker needs.
+    /// Errors: a stop was requested, the process exits or calls exec, or the kernel refuses what the tracker needs.
     fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError>;
 
-    /// Scans once for what is present and what is huge, without watching: no page is walked in the answer.
+    /// Scans once for what is present and what is huge, without observing: the result has no walked pages.
     ///
     /// Errors: the process exits or calls exec, or its page tables, mappings or page frames cannot be read.
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError>;
 
-    /// Base pages that were walked since they were last cleared, at next to no cost; None where the tracker cannot tell.
+    /// Base pages walked since they were last cleared, at next to no cost; None where the tracker cannot tell.
     ///
-    /// Errors: no thread of the process runs any more, or its page tables cannot be read.
+    /// Errors: no thread of the process is running any more, or its page tables cannot be read.
     fn walked_pages(&mut self, target: &Target) -> Result<Option<Pages>, ObserveError> {
         let _ = target;
         Ok(None)
     }
 
-    /// Hands over, region by region, which base pages were walked since they were last cleared, at next to no cost. Answers false, and
-    /// hands over none, where the tracker cannot tell.
+    /// Passes on, region by region, which base pages were walked since they were last cleared, at next to no cost. Returns false, and passes on none,
+    /// where the tracker cannot tell.
     ///
     /// Errors: as [`Tracker::walked_pages`].
     fn walked(&mut self, target: &Target, each: &mut dyn FnMut(Address, &PageSet)) -> Result<bool, ObserveError> {

@@ -1,5 +1,4 @@
-//! What is mapped where, however a tracker finds that out: the mappings with their obstacles, and the regions with a page
-//! present.
+//! What is mapped where, however a tracker learns it: the mappings with their obstacles, and the regions with a page present.
 //!
 //! Owns: turning mappings, flags and present pages into [`Mapping`]s and [`Region`]s. Never touches: the system.
 
@@ -8,15 +7,15 @@ use heat::{Mapping, Object, Obstacle, PageSet, Region, Shared};
 use kernel::maps;
 use kernel::vm_flags::{GROWSDOWN, HUGEPAGE, HUGETLB, IO, MIXEDMAP, NOHUGEPAGE, PFNMAP};
 
-/// What a thread's stack takes at most by default. Before Linux 6.7 a stack may be one mapping with the memory above it, so in a
-/// mapping larger than two stacks only what is this close to a stack pointer is a stack.
+/// The default maximum size of a thread's stack. Before Linux 6.7 a stack may be one mapping with the memory above it; in a mapping larger than two
+/// stacks, only memory this close to a stack pointer is a stack.
 const STACK: Bytes = Bytes(8 << 20);
 
-/// How names of SysV memory begin; they show as deleted files of the same device as memfd.
+/// The beginning of the names of SysV memory; it appears as deleted files of the same device as memfd.
 const SYSV: &str = "/SYSV";
-/// Names under which shared memory, which can be promoted, shows in `/proc/PID/maps`.
+/// Names of promotable shared memory in `/proc/PID/maps`.
 const SHARED_MEMORY: [&str; 4] = ["/memfd:", SYSV, "/dev/zero", "/dev/shm/"];
-/// Mappings that the kernel made.
+/// Mappings made by the kernel.
 const SPECIAL: [&str; 5] = ["[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]"];
 
 /// The flags of one mapping.
@@ -27,8 +26,8 @@ pub(super) struct MappingFlags {
     pub(super) flags: u64,
 }
 
-/// Joins what `/proc/PID/maps` and the kernel's flags say. Both ascend; a mapping that only one of them has came or went
-/// between the two and counts as special until the next scan. Memory policies are not in either ([`crate::node_policy`]).
+/// Joins `/proc/PID/maps` with the kernel's flags. Both ascend; a mapping in only one of them came or went in between and counts as special until the
+/// next scan. Neither has memory policies ([`crate::node_policy`]).
 pub(super) fn mappings(
     lines: Vec<maps::Line>,
     flags: &[MappingFlags],
@@ -59,9 +58,9 @@ fn shared(line: &maps::Line, ipc_namespace: Option<u64>) -> Shared {
 
 fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<Obstacle> {
     let flags = flags.unwrap_or(IO);
-    // The inode alone does not tell: the first SysV segment has 0.
+    // The inode alone is not enough: the first SysV segment has 0.
     let backed = line.inode != 0 || line.device != (0, 0);
-    // Shared memory is collapsed where its offset in the file, too, is a multiple of 2 MiB.
+    // Shared memory is collapsed only where its offset in the file is also a multiple of 2 MiB.
     let misaligned = backed && !line.range.start.0.wrapping_sub(line.offset).is_multiple_of(HUGE_PAGE);
     let file = backed && !SHARED_MEMORY.iter().any(|prefix| line.name.starts_with(prefix));
     match line.name.as_str() {
@@ -76,7 +75,7 @@ fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<
     }
 }
 
-/// Collects regions that come in ascending order.
+/// Collects regions that arrive in ascending order.
 pub(super) struct RegionCollector<'a> {
     mappings: &'a [Mapping],
     stack_pointers: &'a [Address],
@@ -141,7 +140,7 @@ pub(super) fn spans(regions: &[Region], mappings: &[Mapping]) -> Vec<AddressRang
             let part =
                 AddressRange { start: range.start.max(mapping.range.start), end: range.end.min(mapping.range.end) };
             match spans.last_mut() {
-                // Grow the last span only within its mapping.
+                // Extend the last span only within its mapping.
                 Some(last) if last.end == part.start && part.start != mapping.range.start => last.end = part.end,
                 _ => spans.push(part),
             }

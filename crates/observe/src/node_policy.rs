@@ -1,12 +1,12 @@
-//! Which mappings are spread over memory nodes by intent.
+//! Which mappings are deliberately spread over memory nodes.
 //!
-//! Owns: joining mappings with their memory policies. Never touches: a policy, or what follows from one.
+//! Owns: joining mappings with their memory policies. Never touches: a policy, or its consequences.
 
 use heat::Mapping;
 use kernel::numa_maps::{self, NumaLine};
 use kernel::{KernelError, Root, nodes};
 
-/// Marks the mappings whose policy spreads pages over several nodes. A machine with one node is not asked.
+/// Marks the mappings whose policy spreads pages over several nodes. Does nothing on a machine with one node.
 ///
 /// Errors: as [`numa_maps::read`].
 pub(super) fn mark_spread(root: &Root, pid: u32, mappings: &mut [Mapping]) -> Result<(), KernelError> {
@@ -16,7 +16,7 @@ pub(super) fn mark_spread(root: &Root, pid: u32, mappings: &mut [Mapping]) -> Re
     Ok(())
 }
 
-/// Both ascend. A mapping that came between the two has a policy that is not known, and is left alone until the next observation.
+/// Both ascend. The policy of a mapping that appeared in between is unknown, so it is left alone until the next observation.
 fn mark(mappings: &mut [Mapping], lines: &[NumaLine]) {
     for mapping in mappings {
         let found = lines.binary_search_by_key(&mapping.range.start, |line| line.start);

@@ -1,9 +1,9 @@
-//! What is populated of shared memory, whoever touched it: a process's own page tables tell only what this process touched.
+//! The populated part of shared memory, including what only other processes touched: a process's own page tables show only what it touched itself.
 //!
-//! Owns: asking the kernel about the object behind a mapping. Never touches: what the object holds.
+//! Owns: querying the kernel about the object behind a mapping. Never touches: the object's contents.
 //!
-//! A collapse of shared memory takes the pages of the object, present in the process's page tables or not. So a database server that has
-//! just begun maps nothing of buffers that others have filled, and can have all of them put on huge pages nevertheless.
+//! A collapse of shared memory takes the pages of the object, whether or not they are in the process's page tables. A database server that has just
+//! started maps nothing of the buffers that others have filled, and can still have all of them put on huge pages.
 //!
 //! *Cost*: 10 us for 2 MiB of base pages, less for huge ones.
 
@@ -15,8 +15,8 @@ use heat::{Growth, Heat, Mapping, Region};
 use hugepilot_os::file_cache::cache_state;
 use kernel::Root;
 
-/// Adds the regions of shared memory that are populated by others only, and corrects what promoting the other ones would take. Where the
-/// kernel does not tell (before Linux 6.5, or without CAP_SYS_ADMIN), everything stays as the page tables have it.
+/// Adds the regions of shared memory that only others have populated, and corrects what promoting the other regions would take. Where the kernel does
+/// not tell (before Linux 6.5, or without CAP_SYS_ADMIN), everything stays as the page tables have it.
 pub fn complete(root: &Root, heat: &mut Heat) {
     let Heat { pid, mappings, regions, .. } = heat;
     let mut untouched = Vec::new();
@@ -57,7 +57,7 @@ pub fn complete(root: &Root, heat: &mut Heat) {
 
 const PAGES: u16 = PAGES_PER_REGION as u16;
 
-/// The whole regions of a mapping of shared memory that can be promoted, or could be if it were aligned; none of others.
+/// The whole regions of a shared mapping that can be promoted, or could be if it were aligned; none for other mappings.
 fn regions_of(mapping: &Mapping) -> Vec<Address> {
     if mapping.shared.is_none() || !mapping.would_fit() {
         return Vec::new();
@@ -69,7 +69,7 @@ fn regions_of(mapping: &Mapping) -> Vec<Address> {
 /// The object behind a mapping.
 struct Backing {
     file: File,
-    /// From an address to the place in the object; wraps.
+    /// Added to an address it gives the offset in the object; wraps.
     shift: u64,
 }
 
@@ -81,7 +81,7 @@ impl Backing {
         cache_state(&backing.file, offset, HUGE_PAGE).map(|_| backing)
     }
 
-    /// Base pages of the region that are in memory.
+    /// How many base pages of the region are in memory.
     fn populated(&self, start: Address) -> Option<u16> {
         let state = cache_state(&self.file, start.0.wrapping_add(self.shift), HUGE_PAGE).ok()?;
         Some(state.cached.min(u64::from(PAGES)) as u16)

@@ -1,7 +1,7 @@
-//! Processors that a target does not use: where hugepilot's own work, and a page that is made ready, keep out of its way.
+//! Processors that a target does not use: hugepilot does its own work, and prepares pages, there.
 //!
-//! Owns: this choice, from where the target's threads ran lately, and the affinity of hugepilot's own threads. Never touches: where the
-//! target runs.
+//! Owns: this choice, based on where the target's threads ran lately, and the affinity of hugepilot's own threads. Never touches: where the target
+//! runs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use hugepilot_os::nodes::{PinnedTo, allowed_cpus, current_cpu};
 use kernel::Root;
 use kernel::process::{ThreadTime, processor, thread_times};
 
-/// Between two polls of the target's threads.
+/// The time between polls of the target's threads.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// A processor that has so little more of the target's time than another is as good.
+/// A processor is as good as another if it has at most this much more of the target's time.
 const AS_GOOD: f64 = 0.1;
 
-/// Keeps the calling thread away from processors that the target uses, as long as the answer lives. None where it uses all that this thread
-/// may run on, or that cannot be told.
+/// Keeps the calling thread away from processors that the target uses, as long as the result lives. None where the target uses all processors allowed
+/// to this thread, or that cannot be told.
 ///
-/// A thread that has just had a processor and wakes waits there for whoever runs, ordinary or idle, until the scheduler's next tick, up
-/// to 4 ms (EEVDF, kernel/sched/fair.c): so a moment of our work in its place is felt.
+/// A thread that has just had a processor and wakes up waits there for the running thread, ordinary or idle, until the scheduler's next tick, up to 4
+/// ms (EEVDF, kernel/sched/fair.c): so even a moment of our work in its place is felt.
 pub fn keep_away_from(pid: u32) -> Option<PinnedTo> {
     let mut processors = Processors::default();
     processors.scan(pid);
@@ -29,7 +29,7 @@ pub fn keep_away_from(pid: u32) -> Option<PinnedTo> {
     (!unused.is_empty() && unused.len() < allowed.len()).then(|| PinnedTo::cpus(&unused).ok())?
 }
 
-/// Whether this thread may run where the target does; so while that cannot be told.
+/// Whether this thread may run where the target does; also true if that cannot be told.
 pub fn shares_with(pid: u32) -> bool {
     let mut processors = Processors::default();
     processors.scan(pid);
@@ -37,11 +37,11 @@ pub fn shares_with(pid: u32) -> bool {
     !is_known || allowed_cpus().is_ok_and(|allowed| unused(&allowed, &processors.used).len() < allowed.len())
 }
 
-/// Knows where a target's threads run.
+/// Tracks where a target's threads run.
 #[derive(Debug, Default)]
 pub struct Processors {
     last: Option<Scan>,
-    /// The target's time on each, lately.
+    /// The target's recent time on each.
     used: BTreeMap<u32, Nanos>,
     chosen: Option<u32>,
 }
@@ -54,7 +54,7 @@ struct Scan {
 }
 
 impl Processors {
-    /// The processor that this target uses least; where this thread runs if nothing is known.
+    /// The processor that this target uses least; if nothing is known, where this thread runs.
     pub fn least_used_by(&mut self, pid: u32) -> u32 {
         let is_old = |scan: &Scan| scan.pid != pid || scan.at.elapsed() >= INTERVAL;
         if self.last.as_ref().is_none_or(is_old) {
@@ -68,7 +68,7 @@ impl Processors {
     fn scan(&mut self, pid: u32) {
         let root = Root::host();
         let times = thread_times(&root, pid).unwrap_or_default();
-        // Of a target that is seen for the first time, all of its past counts.
+        // For a target seen for the first time, all of its past counts.
         let before = self.last.take().filter(|scan| scan.pid == pid).map(|scan| scan.times).unwrap_or_default();
         self.used.clear();
         for (&thread, time) in &times {
@@ -84,7 +84,7 @@ impl Processors {
     }
 }
 
-/// `used`: the target's time on each processor; `before`: where to stay if no other is better.
+/// `used`: the target's time on each processor; `before`: the one to keep if no other is better.
 fn choose(allowed: &[u32], used: &BTreeMap<u32, Nanos>, before: u32) -> Option<u32> {
     let of = |cpu: &u32| used.get(cpu).map_or(0, |time| time.0);
     let least = allowed.iter().min_by_key(|cpu| of(cpu))?;
@@ -93,7 +93,7 @@ fn choose(allowed: &[u32], used: &BTreeMap<u32, Nanos>, before: u32) -> Option<u
     Some(if stays { before } else { *least })
 }
 
-/// Those of the allowed processors that have next to nothing of the target's time.
+/// The allowed processors on which the target spends next to no time.
 fn unused(allowed: &[u32], used: &BTreeMap<u32, Nanos>) -> Vec<u32> {
     let all: u64 = used.values().map(|time| time.0).sum();
     let of = |cpu: &u32| used.get(cpu).map_or(0, |time| time.0) as f64;
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn it_is_not_where_a_busy_thread_runs() {
         let mut processor = Processors::default();
-        // The only thread of this process that has run for long is this one.
+        // This is the only thread of the process that has run for long.
         let until = Instant::now() + Duration::from_millis(300);
         while Instant::now() < until {}
         assert!(allowed_cpus().unwrap().contains(&processor.least_used_by(std::process::id())));

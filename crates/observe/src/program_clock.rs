@@ -2,8 +2,8 @@
 //!
 //! Owns: its counters, and the moments at which they were read. Never touches: the program.
 //!
-//! The tracker takes processors from the program, on a machine with few of them most of those that it had; while it does not
-//! run it walks nothing. Page walks are therefore counted against the time that the program had.
+//! The tracker takes processors from the program, on a small machine most of those that it had; while the program does not run it walks nothing. Page
+//! walks are therefore counted against its CPU time.
 
 use heat::units::Nanos;
 use hugepilot_os::perf::{Counters, Event};
@@ -13,22 +13,22 @@ use crate::kernel_time::KernelTime;
 
 /// `PERF_COUNT_SW_TASK_CLOCK` of `PERF_TYPE_SOFTWARE` (man 2 `perf_event_open`): every kernel counts it, without a device.
 const TASK_CLOCK: Event = Event { kind: 1, config: 1, config1: 0, config2: 0 };
-/// Reading asks each processor on which a thread runs, some 2 us; a program of more threads is hardly held up as a whole.
+/// A read interrupts each processor on which a thread runs, for about 2 us; a program of more threads is hardly delayed as a whole.
 const MOST_THREADS: usize = 32;
 
-/// In less time it is chance who has a processor.
+/// Over a shorter time, it is chance which program has a processor.
 const SHORTEST: Nanos = Nanos(10_000_000);
 
 /// CPU time of a program at some moments, ascending.
 pub(super) struct ProgramClock {
-    /// Of each thread; none where they cannot be had.
+    /// One set per thread; none where they are not available.
     counters: Vec<Counters>,
     /// CLOCK_MONOTONIC, and the CPU time of all threads.
     moments: Vec<(KernelTime, Nanos)>,
 }
 
 impl ProgramClock {
-    /// Begins; where nothing can be counted (`perf_event_open` refused, too many threads) it goes like any clock.
+    /// Starts the clock; where nothing can be counted (`perf_event_open` refused, too many threads) it runs like any clock.
     pub(super) fn start(root: &Root, pid: u32) -> Self {
         let threads = process::threads(root, pid).unwrap_or_default();
         let counted = if threads.len() <= MOST_THREADS { &threads[..] } else { &[] };
@@ -50,17 +50,17 @@ impl ProgramClock {
         }
     }
 
-    /// What the program had between two moments at which the clock was read, or between which it was.
+    /// The CPU time between two moments at or between which the clock was read.
     fn had(&self, from: KernelTime, to: KernelTime) -> f64 {
         (self.at(to) - self.at(from)).max(0.0)
     }
 
-    /// The number of the read of the clock that ends the interval in which a moment lies, or which is next to it.
+    /// The index of the clock read that ends the interval around a moment, or that is nearest to it.
     fn interval_of(&self, moment: KernelTime) -> usize {
         self.moments.partition_point(|&(at, _)| at < moment).clamp(1, self.moments.len() - 1)
     }
 
-    /// The CPU time at a moment, on the line between the two around it.
+    /// The CPU time at a moment, interpolated linearly.
     fn at(&self, moment: KernelTime) -> f64 {
         let after = self.interval_of(moment);
         let ((before, had), (after, will_have)) = (self.moments[after - 1], self.moments[after]);
@@ -68,41 +68,41 @@ impl ProgramClock {
         had.0 as f64 + share.clamp(0.0, 1.0) * (will_have.0 - had.0) as f64
     }
 
-    /// How many CPUs it kept busy from a moment until the clock was last read; None where that was not counted or too short a time, or
-    /// it did not run.
+    /// How many CPUs it kept busy from a moment until the clock was last read; None if that was not counted, the time was too short, or it did not
+    /// run.
     pub(super) fn busy_cpus_since(&self, from: KernelTime) -> Option<f64> {
         let &(to, _) = self.moments.last().filter(|&&(to, _)| to >= from + SHORTEST)?;
         let busy = (self.moments.len() >= 2).then(|| self.had(from, to) / (to.0 - from.0) as f64);
         busy.filter(|&cpus| cpus > 0.0)
     }
 
-    /// CPU time that it had between two moments; None where that is not counted.
+    /// CPU time between two moments; None where that is not counted.
     pub(super) fn ran(&self, from: KernelTime, to: KernelTime) -> Option<Nanos> {
         (self.moments.len() >= 2).then(|| Nanos(self.had(from, to) as u64))
     }
 
-    /// Whether it is known to have had no CPU time from a moment until the clock was last read.
+    /// Whether it certainly had no CPU time from a moment until the clock was last read.
     pub(super) fn rested_since(&self, from: KernelTime) -> bool {
         let last = self.moments.last().filter(|&&(to, _)| to > from && self.moments.len() >= 2);
         last.is_some_and(|&(to, _)| self.had(from, to) <= 0.0)
     }
 
-    /// CPU time that it would have had besides, from the first moment to this one, had it kept so many CPUs busy.
+    /// Additional CPU time that it would have had, from the first moment to this one, had it kept this many CPUs busy.
     pub(super) fn lost_before(&self, to: KernelTime, busy_cpus: f64) -> Nanos {
         let from = self.moments.first().map_or(to, |&(at, _)| at.min(to));
         let lost = (to.0 - from.0) as f64 * busy_cpus - self.had(from, to);
         Nanos(lost.max(0.0) as u64)
     }
 
-    /// How long the program would have taken for what it did between two moments, had it kept so many CPUs busy; 1 ns at least.
+    /// How long the program would have taken for its work between two moments, had it kept this many CPUs busy; at least 1 ns.
     ///
-    /// It counts as having run between them rather than around them: this is asked about page walks, which it made while it ran.
+    /// It counts as having run between them rather than around them: the question is about page walks, which it made while it ran.
     pub(super) fn at_pace(&self, from: KernelTime, to: KernelTime, busy_cpus: f64) -> Nanos {
         Nanos(((self.most_had(from, to, busy_cpus.ceil()) / busy_cpus) as u64).max(1))
     }
 
-    /// The most CPU time that it can have had between two moments, on so many CPUs at a time: a program that runs for moments may have had
-    /// all that came between two reads of the clock in any part of the time between them.
+    /// The most CPU time that it can have had between two moments, on at most `cpus` CPUs at a time: a program that runs briefly may have had all of
+    /// an interval's CPU time in any part of the interval.
     fn most_had(&self, from: KernelTime, to: KernelTime, cpus: f64) -> f64 {
         let (first, last) = (self.interval_of(from), self.interval_of(to));
         if first == last {
@@ -112,7 +112,7 @@ impl ProgramClock {
         self.most_had_within(first, from, to, cpus) + between + self.most_had_within(last, from, to, cpus)
     }
 
-    /// The same, of what lies between one moment and the one before it.
+    /// The same, for the part between one moment and the previous one.
     fn most_had_within(&self, after: usize, from: KernelTime, to: KernelTime, cpus: f64) -> f64 {
         let ((begins, before), (ends, had)) = (self.moments[after - 1], self.moments[after]);
         let within = ends.0.min(to.0).saturating_sub(begins.0.max(from.0)) as f64;
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_program_that_runs_for_moments_ran_while_it_was_asked_about() {
-        // One millisecond at some time between 0 and 10, and one between 20 and 30.
+        // One millisecond somewhere between 0 and 10, and one between 20 and 30.
         let clock = clock(&[(0, 0), (10, 1), (20, 1), (30, 2)]);
         let at_pace = |from: u64, to: u64| clock.at_pace(KernelTime(from * MS), KernelTime(to * MS), 0.1);
         assert_eq!([at_pace(8, 10), at_pace(0, 30), at_pace(9, 21)], [10, 20, 20].map(|ms| Nanos(ms * MS)));

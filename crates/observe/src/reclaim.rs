@@ -2,21 +2,21 @@
 //!
 //! Owns: reading and judging that. Never touches: memory, or swap.
 //!
-//! Reclaim takes pages whose accessed bit is clear. The kernel's own trackers (DAMON, idle page tracking) leave a mark where they clear
-//! a bit (`PG_young`), which reclaim reads as well; `clear_refs` removes that mark, and `MADV_COLD` makes pages the next to be taken.
+//! Reclaim takes pages whose accessed bit is clear. The kernel's own trackers (DAMON, idle page tracking) leave a mark where they clear a bit
+//! (`PG_young`), which reclaim also reads; `clear_refs` removes that mark, and `MADV_COLD` makes pages the next to be reclaimed.
 
 use heat::{MemoryState, Reclaim, TrackerKind};
 use kernel::Root;
 use kernel::memory::Meminfo;
 use kernel::pressure::Pressure;
 
-/// As it is now; None where memory is plentiful, and where that cannot be told.
+/// The current state; None where memory is plentiful, or that cannot be told.
 pub fn of_machine(root: &Root) -> Option<Reclaim> {
     let pressure = Pressure::read(root).ok().flatten().map(|pressure| pressure.some);
     Meminfo::read(root).ok().and_then(|memory| judge(&memory, pressure))
 }
 
-/// The judgement on what `/proc/meminfo` and `/proc/pressure/memory` say.
+/// Judges `/proc/meminfo` and `/proc/pressure/memory`.
 pub fn judge(memory: &Meminfo, pressure: Option<f64>) -> Option<Reclaim> {
     let state = MemoryState { total: memory.total, available: memory.available, pressure };
     match state.shortage() {
@@ -25,7 +25,7 @@ pub fn judge(memory: &Meminfo, pressure: Option<f64>) -> Option<Reclaim> {
     }
 }
 
-/// The trackers in the order in which they are tried: those that leave reclaim its information come first.
+/// The trackers in the order of trial: those that leave reclaim its information come first.
 pub(super) fn order<const N: usize>(reclaim: Option<Reclaim>, mut trackers: [TrackerKind; N]) -> [TrackerKind; N] {
     if reclaim.is_some() {
         trackers.sort_by_key(|kind| !matches!(kind, TrackerKind::DamonVaddr | TrackerKind::IdlePage));

@@ -1,7 +1,7 @@
-//! Which memory is on huge pages smaller than 2 MiB, which page tables do not show: the kernel calls them folios, or mTHP.
+//! Which memory is on huge pages smaller than 2 MiB (folios, or mTHP), which page tables do not show.
 //!
-//! Owns: finding them by their frames, which lie in a row and of which the kernel notes where each page begins. Never touches: the
-//! target. *Cost*: a system call for each run of frames in a row, up to 0.1 s/GiB.
+//! Owns: finding them by their frames, which are consecutive, and the kernel's flags for where each page begins. Never touches: the target. *Cost*: a
+//! system call for each run of consecutive frames, up to 0.1 s/GiB.
 
 use heat::Heat;
 use heat::units::{Bytes, PAGES_PER_REGION, Pages};
@@ -15,10 +15,10 @@ use crate::frames::{FrameFlags, FrameTables};
 /// Base pages in the largest of them: 1 MiB.
 const MOST_PAGES: usize = 256;
 
-/// For each region of a heat the memory on huge pages of 8 KiB to 1 MiB, each mapped whole and in one piece.
+/// For each region of a heat, the memory on huge pages of 8 KiB to 1 MiB that are each mapped completely and in one piece.
 ///
-/// Errors: the process has ended, or its pagemap or the tables of page frames are missing or closed to the reader (CAP_SYS_PTRACE,
-/// CAP_DAC_OVERRIDE, CAP_SYS_ADMIN).
+/// Errors: the process has ended, or its pagemap or the tables of page frames are missing or not readable (CAP_SYS_PTRACE, CAP_DAC_OVERRIDE,
+/// CAP_SYS_ADMIN).
 pub fn on_smaller_huge_pages(root: &Root, heat: &Heat) -> Result<Vec<Bytes>, ObserveError> {
     let (pagemap, frames) = (Pagemap::open(root, heat.pid)?, FrameTables::open(root)?);
     let mut entries = [Entry::default(); PAGES_PER_REGION];
@@ -28,7 +28,7 @@ pub fn on_smaller_huge_pages(root: &Root, heat: &Heat) -> Result<Vec<Bytes>, Obs
         if !region.huge {
             pagemap.read(region.start, &mut entries)?;
             for run in runs(&entries) {
-                // One more, which tells whether the last of them goes on behind what is mapped.
+                // One more frame tells whether the last page extends beyond what is mapped.
                 pages.0 += whole_pages(&frames.flags(run.first, run.len as u64 + 1)?) as u64;
             }
         }
@@ -37,14 +37,14 @@ pub fn on_smaller_huge_pages(root: &Root, heat: &Heat) -> Result<Vec<Bytes>, Obs
     Ok(found)
 }
 
-/// Frames in a row.
+/// Consecutive frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     first: u64,
     len: usize,
 }
 
-/// Where at least two neighbours are on frames in a row.
+/// Runs of at least two neighbours on consecutive frames.
 fn runs(entries: &[Entry]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut last: Option<Run> = None;
@@ -60,7 +60,7 @@ fn runs(entries: &[Entry]) -> Vec<Run> {
     runs
 }
 
-/// Base pages of the huge pages that lie whole in all of `flags` but the last, none larger than 1 MiB.
+/// Base pages of the huge pages that are complete within all of `flags` but the last, none larger than 1 MiB.
 fn whole_pages(flags: &[FrameFlags]) -> usize {
     let mut pages = 0;
     let mut rest = flags;

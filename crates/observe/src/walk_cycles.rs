@@ -1,31 +1,31 @@
-//! What page walks take of a process's time, counted by the processor.
+//! The share of a process's time taken by page walks, counted by the processor.
 //!
-//! Owns: counting the cycles of walks while it lives. Never touches: the target.
+//! Owns: counting the cycles of walks during its lifetime. Never touches: the target.
 //!
-//! Only some of Intel's processors count them ([`kernel::pmu`]); AMD's have no such event. Where nothing can be counted, which
-//! is usual in virtual machines, one scan of sysfs is all that is done.
+//! Only some Intel processors count them ([`kernel::pmu`]); AMD's have no such event. Where nothing can be counted, as is usual in virtual machines,
+//! it only scans sysfs once.
 
 use heat::WalkShare;
 use hugepilot_os::perf::Counters;
 use kernel::pmu::walk_events;
 use kernel::{Root, process};
 
-/// Counters of all threads of one process, and of those that they start.
+/// Counters for all threads of one process, and for threads they start.
 #[derive(Debug)]
 pub struct WalkCycles(Vec<Counters>);
 
 impl WalkCycles {
-    /// Counts from now on. None where that cannot be had.
+    /// Begins to count. None where that is not possible.
     pub fn start(root: &Root, pid: u32) -> Option<Self> {
         let events = walk_events(root).ok().flatten()?;
         let threads = process::threads(root, pid).ok()?;
-        // Part of the threads would tell nothing of the whole.
+        // Some of the threads would say nothing about the whole.
         let counters = Counters::of_threads(&[events.cycles, events.loads, events.stores], &threads);
         let counters = counters.inspect_err(|error| tracing::debug!("cycles of page walks cannot be counted: {error}"));
         counters.ok().map(Self)
     }
 
-    /// What was counted so far. None if nothing was.
+    /// The result so far. None if nothing was counted.
     pub fn share(&mut self) -> Option<WalkShare> {
         let mut sums = [0.0; 3];
         for counters in &mut self.0 {
@@ -37,9 +37,9 @@ impl WalkCycles {
     }
 }
 
-/// Walks of loads and of stores may be under way in the same cycle: at least the longer of the two, at most both one after the other.
+/// Walks of loads and of stores may overlap: the total is at least the longer of the two, and at most their sum.
 fn share(cycles: f64, loads: f64, stores: f64) -> Option<WalkShare> {
-    // No program runs without a walk; a virtual machine's processor may know of the events and count none.
+    // Every program walks; a virtual processor may offer the events and count nothing.
     let counted = cycles > 0.0 && loads + stores > 0.0;
     counted
         .then(|| WalkShare { low: (loads.max(stores) / cycles).min(1.0), high: ((loads + stores) / cycles).min(1.0) })

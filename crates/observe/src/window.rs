@@ -1,6 +1,6 @@
 //! The window of one observation: its length, and how busy the process was in it.
 //!
-//! Owns: what is read at both ends. Never touches: the process.
+//! Owns: the readings at both ends. Never touches: the process.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// From now on.
+    /// Begins now.
     pub(super) fn begin(root: &Root, pid: u32) -> Result<Self, KernelError> {
         Ok(Self { pid, started: Instant::now(), had: process::cpu_time(root, pid)? })
     }
@@ -23,7 +23,7 @@ impl Window {
         self.started
     }
 
-    /// How long it was, and how many processors the process kept busy meanwhile.
+    /// How long it was, and how many processors the process kept busy in it.
     pub(super) fn end(self, root: &Root) -> Result<(Nanos, f64), KernelError> {
         let length = Nanos::since(self.started);
         let busy = process::cpu_time(root, self.pid)?.saturating_sub(self.had);

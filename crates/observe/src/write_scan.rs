@@ -1,11 +1,10 @@
 //! The tracker `write-scan`: which pages of its own memory a process writes, without root.
 //!
-//! Owns: turning written pages into heat. Never touches: other processes; protection is set up by the process itself, which is why
-//! no command offers this tracker.
+//! Owns: turning written pages into heat. Never touches: other processes; the process itself sets up the protection, so no command offers this
+//! tracker.
 //!
-//! *Bits*: writes; pages that are only read seem idle. *Bias*: a page counts once, however often it is written in a window, so a
-//! rate is at least what is told. *Cost*: the first write to each page in a window takes a fault, and taking stock walks
-//! the page tables of the range twice.
+//! *Bits*: writes; pages that are only read seem idle. *Bias*: a page counts once per window, however often it is written, so rates are lower bounds.
+//! *Cost*: the first write to each page in a window takes a fault, and each result walks the page tables of the range twice.
 
 use std::time::Instant;
 
@@ -16,18 +15,18 @@ use hugepilot_os::stop::Stop;
 
 use crate::ObserveError;
 
-/// What a program loses for each page that it writes after protecting. Measured: 820 ns for the fault alone, and 2 us for all of it,
-/// a fortieth of a program that writes to 128 MiB every 2.7 s, under a hypervisor (Intel Emerald Rapids).
+/// What a program loses for each page that it writes after protecting. Measured: 820 ns for the fault alone, and 2 us in all (2.5 % of a program that
+/// writes to 128 MiB every 2.7 s), under a hypervisor (Intel Emerald Rapids).
 const FIRST_WRITE: Nanos = Nanos(2_000);
 
-/// Watches some of this process's own memory.
+/// Observes some of this process's own memory.
 pub struct WriteScan {
     watch: WriteWatch,
     range: AddressRange,
 }
 
 impl WriteScan {
-    /// Watches from now on. Errors: the kernel is older than 6.7, or forbids it, or nothing is mapped there.
+    /// Begins to observe. Errors: the kernel is older than 6.7, or forbids it, or nothing is mapped there.
     pub fn of(range: AddressRange) -> Result<Self, ObserveError> {
         let refused = |cause| ObserveError::WriteScan { cause };
         let watch = WriteWatch::new().map_err(refused)?;
@@ -37,7 +36,7 @@ impl WriteScan {
 
     /// What is written during one window, which begins now.
     ///
-    /// Errors: someone asked to stop, or something in the range is not watched, such as what was mapped there meanwhile.
+    /// Errors: a stop was requested, or something in the range is not observed, such as memory mapped there meanwhile.
     pub fn observe(&self, window: Nanos, stop: &Stop) -> Result<Heat, ObserveError> {
         let refused = |cause| ObserveError::WriteScan { cause };
         let mut cost = Cost::default();
@@ -52,7 +51,7 @@ impl WriteScan {
         for region in &mut regions {
             let written = region.walked.len() as f64;
             region.walked_in_window = written as u16;
-            // A huge page is written whole, as far as can be seen.
+            // A huge page counts as written as a whole.
             region.walks_per_second =
                 if region.huge { 1.0 } else { written } / elapsed.as_secs_f64() * f64::from(u8::from(written > 0.0));
         }
@@ -67,7 +66,7 @@ impl WriteScan {
         self.watch.take_written(self.range.start.0, self.range.len().0, each)
     }
 
-    /// The regions with a page present, nothing of them written.
+    /// The regions with a page present, none written.
     fn present(&self) -> std::io::Result<Vec<Region>> {
         let range = self.range;
         let starts = (range.start.region().0..range.end.0).step_by(HUGE_PAGE as usize);
@@ -106,7 +105,7 @@ fn overlapping(regions: &mut [Region], run: PageRun) -> impl Iterator<Item = &mu
     regions[first..].iter_mut().take_while(move |region| region.start.0 < run.end)
 }
 
-/// Puts the pages of a run into the sets of their regions.
+/// Adds the pages of a run to the sets of their regions.
 fn mark(regions: &mut [Region], run: PageRun, set: impl Fn(&mut Region) -> &mut PageSet) {
     for region in overlapping(regions, run) {
         let start = region.start.0;
@@ -141,7 +140,7 @@ mod tests {
             Ok(scan) => scan,
             Err(error) => return eprintln!("skipped: {error}"),
         };
-        // Every third page of the first region is written all the time, the second region is only read.
+        // Every third page of the first region is written all the time; the second region is only read.
         let words = memory.atomic_words();
         let done = AtomicBool::new(false);
         let heat = std::thread::scope(|scope| {

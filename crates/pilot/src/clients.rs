@@ -1,7 +1,6 @@
-//! Programs that manage their own memory and want to be told which of it is active: who they are, and what they said last.
+//! Programs that manage their own memory and ask which of it is active: which they are, and what they last said.
 //!
-//! Owns: the places of clients, of which there are few, and their lists' files. Never touches: sockets, or which pages are active
-//! ([`crate::engine`]).
+//! Owns: the limited number of clients' places, and the files of their lists. Never touches: sockets, or which pages are active ([`crate::engine`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,12 +17,12 @@ use kernel::process::{self, ProcessStatus};
 use kernel::target::Process;
 use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
 
-/// Clients at once.
+/// The most clients at once.
 pub const MOST_CLIENTS: usize = 256;
-/// Of these, clients of one user who is not root.
+/// The most clients of one user other than root.
 pub const MOST_CLIENTS_OF_ONE: usize = 32;
 
-/// Everybody who is registered.
+/// All registered clients.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
     registered: Arc<Mutex<Registered>>,
@@ -35,20 +34,20 @@ struct Registered {
     clients: BTreeMap<u64, Client>,
 }
 
-/// One client, as it is at a moment.
+/// A client's state at one moment.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// The process.
     pub process: Process,
-    /// Whose it is.
+    /// The owner of the process.
     pub uid: u32,
-    /// How it wants to be tracked.
+    /// How it asked to be tracked.
     pub track: Track,
-    /// Whether it wants to be left alone until its walks rise.
+    /// Whether it asked to be left alone until its walks rise.
     pub resting: bool,
-    /// The sequence number of the list that it took last.
+    /// The sequence number of the list that it last took.
     pub taken: u64,
-    /// Where it is told.
+    /// Where its lists are written and signals sent.
     pub mailbox: Arc<dyn Mailbox>,
 }
 
@@ -59,29 +58,29 @@ impl Client {
     }
 }
 
-/// How a client is told.
+/// The channel to a client.
 pub trait Mailbox: std::fmt::Debug + Send + Sync {
     /// Whether the program that registered still runs in the process.
     fn is_there(&self) -> bool;
 
-    /// Frees the memory of the list that was taken. Errors: the list cannot be shortened.
+    /// Frees the memory of a list that was taken. Errors: the list cannot be shortened.
     fn clear(&self) -> io::Result<()>;
 
-    /// Writes a list: the pages first, and then the head that says that they are there. Errors: there is no memory for it.
+    /// Writes a list: first the pages, then the head that announces them. Errors: there is no memory for it.
     fn write(&self, head: Head, pages: &mut dyn Iterator<Item = Page>) -> io::Result<()>;
 
-    /// Signals that a list of so many pages is there. Errors: the process must not be signalled, or has ended.
+    /// Signals that a list of this many pages is there. Errors: the process must not be signalled, or has ended.
     fn tell(&self, signal: i32, pages: u64) -> io::Result<Told>;
 }
 
-/// What came of a signal.
+/// The result of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// It was sent.
     Now,
-    /// The kernel has no room for it at present.
+    /// The kernel has no room for it now.
     Later,
-    /// The program has no handler, so that it would be ended.
+    /// The program has no handler; the signal would end it.
     NotListening,
 }
 
@@ -89,7 +88,7 @@ pub enum Told {
 #[derive(Debug)]
 struct ListFile {
     pid: u32,
-    /// What ran in the process when it registered.
+    /// The program that ran in the process when it registered.
     program: Program,
     list: File,
     addressee: Addressee,
@@ -129,8 +128,8 @@ impl Mailbox for ListFile {
     }
 }
 
-/// What runs in a process. After exec the id is the same, but the program, and maybe its rights, are others; a child that was forked before
-/// may hold the connection still.
+/// The program in a process. After exec the id is the same, but the program, and perhaps its rights, are different; a child forked earlier may still
+/// hold the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Program {
     user_ids: [u32; 3],
@@ -138,7 +137,7 @@ struct Program {
 }
 
 impl Program {
-    /// What runs there now; None if it has ended.
+    /// The program there now; None if it has ended.
     fn of(pid: u32) -> Option<Self> {
         let root = Root::host();
         let status = ProcessStatus::read(&root, pid).ok()?;
@@ -151,14 +150,14 @@ impl Program {
     }
 }
 
-/// A client's place, which it loses when this is dropped.
+/// A client's place; dropping this frees it.
 #[derive(Debug)]
 pub struct Place {
     id: u64,
     clients: Clients,
 }
 
-/// Why somebody gets no place.
+/// Why a client gets no place.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum ClientError {
@@ -177,14 +176,14 @@ pub enum ClientError {
 }
 
 impl Clients {
-    /// Registers a process of this user; answers with its place and the file in which it finds its lists.
+    /// Registers a process of this user; returns its place and the file in which it finds its lists.
     ///
-    /// Errors: too many are registered, of this user or of all; the process has ended, is registered, or is not wholly this user's; it has no
-    /// such thread; or there is no memory or file descriptor for its lists.
+    /// Errors: too many are registered, of this user or in all; the process has ended, is already registered, or is not entirely this user's; it has
+    /// no such thread; or there is no memory or file descriptor for its lists.
     pub fn enter(&self, pid: u32, uid: u32, track: Track) -> Result<(Place, OwnedFd), ClientError> {
         let refused = |cause| ClientError::System { pid, cause };
         let held = PidFd::open(pid).map_err(|_| ClientError::Ended { pid })?;
-        // While it is held and lives, its id names nobody else.
+        // While it is held and lives, no other process can have its id.
         let process = Process::of(&Root::host(), pid).filter(|_| !held.has_exited());
         let process = process.ok_or(ClientError::Ended { pid })?;
         let program = Program::of(pid).filter(|program| uid == 0 || program.is_of(uid));
@@ -203,7 +202,7 @@ impl Clients {
         Ok((self.admit(client)?, handed_over))
     }
 
-    /// Gives a client its place. Errors: there is none, or it has one.
+    /// Gives a client a place. Errors: there is none left, or it already has one.
     pub fn admit(&self, client: Client) -> Result<Place, ClientError> {
         let mut registered = self.locked();
         registered.clients.retain(|_, other| other.is_there());
@@ -211,22 +210,22 @@ impl Clients {
         Ok(Place { id, clients: self.clone() })
     }
 
-    /// Everybody, by the number of their place.
+    /// All clients, by the number of their place.
     pub fn all(&self) -> Vec<(u64, Client)> {
         self.locked().clients.iter().map(|(&id, client)| (id, client.clone())).collect()
     }
 
-    /// Whether a process is one of them; it sees to its huge pages itself.
+    /// Whether a process is a client; it manages its huge pages itself.
     pub fn hold(&self, process: Process) -> bool {
         self.locked().clients.values().any(|client| client.process == process)
     }
 
-    /// Who is gone has no place any more, even if a child that it forked holds the connection.
+    /// A client that is gone loses its place, even if a child that it forked holds the connection.
     pub fn forget(&self, id: u64) {
         self.locked().clients.remove(&id);
     }
 
-    /// A rest is over, because the client's walks have risen.
+    /// Ends a client's rest, because its walks have risen.
     pub fn wake(&self, id: u64) {
         if let Some(client) = self.locked().clients.get_mut(&id) {
             client.resting = false;
@@ -234,7 +233,7 @@ impl Clients {
     }
 
     fn locked(&self) -> MutexGuard<'_, Registered> {
-        // Whoever panicked while holding it left every field whole.
+        // A thread that panicked while holding the lock left every field intact.
         self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -259,12 +258,12 @@ impl Registered {
 }
 
 impl Place {
-    /// The client says something.
+    /// Records a notice from the client.
     pub fn note(&self, notice: Notice) {
         let mut registered = self.clients.locked();
         let Some(client) = registered.clients.get_mut(&self.id) else { return };
         match notice {
-            // Who says so of a list that was not written gets no other.
+            // A client that claims a list never written gets no other.
             Notice::Taken(sequence) => client.taken = sequence,
             Notice::Rest => client.resting = true,
             Notice::Watch => client.resting = false,
@@ -278,20 +277,20 @@ impl Drop for Place {
     }
 }
 
-/// The same file for reading only: who could write could have what is written appended.
+/// The same file, read-only: with write access, a client could make our writes append.
 fn readable(list: &OwnedFd) -> io::Result<OwnedFd> {
     fchmod(list, Mode::RUSR)?;
     let path = format!("/proc/self/fd/{}", list.as_raw_fd());
     Ok(File::open(path)?.into())
 }
 
-/// The thread that asked for it where the kernel can send to one, else the process.
+/// The requested thread if the kernel can signal a thread, otherwise the process.
 fn addressee(held: &PidFd, track: &Track) -> Result<Addressee, ClientError> {
     let pid = held.pid();
     let of_process = || Addressee::process(held).map_err(|cause| ClientError::System { pid, cause });
     let Some(thread) = track.thread else { return of_process() };
     let opened = Addressee::thread(thread);
-    // Looked up afterwards: what is in the list now is what was opened, and no later thread with its id.
+    // Checked after opening: a thread listed now is the one opened, not a later one with its id.
     let threads = process::threads(&Root::host(), pid).map_err(|_| ClientError::Ended { pid })?;
     if !threads.contains(&thread) {
         return Err(ClientError::NoThread { pid, thread });

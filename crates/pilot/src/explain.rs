@@ -1,7 +1,7 @@
 //! Why memory is not on huge pages, and whether more would pay.
 //!
-//! Owns: joining what keeps the kernel from giving huge pages by itself with what the pilot would decide. Never touches: the
-//! system; it is a pure function of what was seen.
+//! Owns: combining what keeps the kernel from using huge pages by itself with what the pilot would decide. Never touches: the system; it is a pure
+//! function of what was seen.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use heat::units::{Address, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
 use heat::{Heat, Mapping, Obstacle, Region, SeenMemory};
 use serde::Serialize;
 
-/// What the kernel was told about huge pages. None: it does not say.
+/// The huge-page settings. None: the kernel does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// `transparent_hugepage/enabled`: `always`, `madvise`, `never`.
@@ -26,7 +26,7 @@ pub struct Surroundings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// Nothing was ever written or read there, so that no page is.
+    /// Nothing was ever written or read there, so no page is present.
     NeverTouched,
     /// The process has switched huge pages off for itself.
     SwitchedOff,
@@ -36,13 +36,13 @@ pub enum Why {
     LazilyFreed,
     /// The setting is `never`.
     SettingNever,
-    /// The setting is `madvise` (`advise` for shared memory), and the program does not ask.
+    /// The setting is `madvise` (`advise` for shared memory), and the program does not request it.
     NotAskedFor,
-    /// Some of its base pages are not populated: it was touched piece by piece.
+    /// Some of its base pages are not populated: it was touched in pieces.
     Holes,
-    /// Nothing forbids it; khugepaged has not come by, or found no contiguous memory.
+    /// Nothing forbids it; khugepaged has not got to it, or found no contiguous memory.
     NotYet,
-    /// Something about the mapping forbids it. Named as what is in the way.
+    /// The mapping forbids it. Named after the obstacle.
     #[serde(untagged)]
     Obstacle(Obstacle),
 }
@@ -54,34 +54,34 @@ pub struct Explained {
     pub mapping: Mapping,
     /// Memory present.
     pub resident: Bytes,
-    /// Memory of a shared object that other processes have populated, and this one has not touched.
+    /// Memory of a shared object that other processes have populated and this one has not touched.
     pub elsewhere: Bytes,
-    /// The part of what is resident on pages of 2 MiB or 1 GiB.
+    /// The part of resident memory on pages of 2 MiB or 1 GiB.
     pub huge: Bytes,
-    /// Of it, on huge pages of 8 KiB to 1 MiB. None: the kernel does not say.
+    /// The part on huge pages of 8 KiB to 1 MiB. None: the kernel does not say.
     pub smaller: Option<Bytes>,
     /// Base pages walked within 100 ms.
     pub walked: Pages,
     /// Page walks a second.
     pub walks_per_second: f64,
-    /// What is not on huge pages, by why: the size of what was never touched, else the memory present.
+    /// Memory not on huge pages, by reason: the size of what was never touched, otherwise the memory present.
     pub not_huge: BTreeMap<Why, Bytes>,
-    /// The memory present that is not on huge pages, by what the pilot would decide about it.
+    /// Memory present that is not on huge pages, by what the pilot would decide about it.
     pub decided: BTreeMap<Reason, Bytes>,
 }
 
 /// The whole process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
-    /// Its mappings of which something is present or which could hold a huge page, those with most page walks first.
+    /// Its mappings in which something is present or a huge page would fit, those with most page walks first.
     pub mappings: Vec<Explained>,
-    /// Page tables that huge pages would free. Those of private memory stay in reserve, in case a huge page is split.
+    /// Page tables that huge pages would free. Those of private memory are kept in reserve, in case a huge page is split.
     pub page_tables_saved: Bytes,
     /// Page faults a second that huge pages would save.
     pub faults_saved_per_second: f64,
 }
 
-/// Explains a heat, and the plan that was made for it. `smaller` is, for each of its regions, the memory on smaller huge pages.
+/// Explains a heat, and the plan made for it. `smaller`: for each of its regions, the memory on smaller huge pages.
 pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[Bytes]>, surroundings: &Surroundings) -> Explanation {
     let decisions: BTreeMap<Address, &Decision> = plan.decisions.iter().map(|each| (each.start, each)).collect();
     let mut mappings: Vec<Explained> = heat.mappings.iter().map(Explained::of).collect();
@@ -126,7 +126,7 @@ impl Explained {
         }
     }
 
-    /// Adds what it has of a region.
+    /// Adds its part of a region.
     fn add(&mut self, region: &Region, amount: &SeenMemory, reason: Option<Reason>, surroundings: &Surroundings) {
         if region.present.is_empty() {
             let populated = Bytes(HUGE_PAGE).saturating_sub(region.growth.bytes());
@@ -157,8 +157,7 @@ impl Explained {
     }
 }
 
-/// Why a region is not on a huge page: what can never change first, then what the program or the machine's owner decided, then
-/// what time may fix.
+/// Why a region is not on a huge page: first what can never change, then what the program or the machine's owner decided, then what time may fix.
 fn why(region: &Region, mapping: &Mapping, surroundings: &Surroundings) -> Why {
     let setting = if mapping.shared.is_some() { &surroundings.shmem_enabled } else { &surroundings.enabled };
     match (region.obstacle, setting.as_deref()) {
@@ -173,7 +172,7 @@ fn why(region: &Region, mapping: &Mapping, surroundings: &Surroundings) -> Why {
     }
 }
 
-/// Whether some of its base pages are not populated, by anybody.
+/// Whether some of its base pages are not populated by any process.
 fn has_holes(region: &Region) -> bool {
     if region.present.is_empty() { region.growth.unpopulated > 0 } else { region.present.len() < PAGES_PER_REGION }
 }

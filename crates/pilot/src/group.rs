@@ -1,9 +1,9 @@
 //! Observing a group of processes: a program with its descendants, or a control group.
 //!
-//! Owns: who belongs to it, and who is left out. Never touches: how heats are joined; that is [`Group`].
+//! Owns: which processes belong to it, and which are left out. Never touches: how heats are joined; that is [`Group`].
 //!
-//! One process is observed after the other, each for a whole window: the accessed bits of shared memory are in each process's own
-//! page tables, so that reading one hides nothing of the next.
+//! Processes are observed one after the other, each for a whole window: the accessed bits of shared memory are in each process's own page tables, so
+//! reading one hides nothing of the next.
 
 use heat::{Group, Heat};
 use hugepilot_os::stop::Stop;
@@ -20,10 +20,10 @@ pub enum Selector {
     Cgroup(String),
 }
 
-/// What was seen of a group.
+/// The observation of a group.
 #[derive(Clone, Debug, Default)]
 pub struct GroupSeen {
-    /// Those that were observed.
+    /// The processes that were observed.
     pub group: Group,
     /// Those that were not, each with the reason.
     pub left_out: Vec<(u32, String)>,
@@ -67,9 +67,9 @@ impl Selector {
     }
 }
 
-/// Observes processes one after the other, each for one window. A signal ends it, and then those count that were seen.
+/// Observes processes one after the other, each for one window. A signal ends it early, and those observed so far count.
 ///
-/// Errors: none could be observed, or something keeps the tracker from observing any.
+/// Errors: none could be observed, or the tracker cannot observe any process.
 pub fn observe_group(
     processes: &[u32],
     tracker: &mut dyn Tracker,
@@ -93,7 +93,7 @@ pub fn observe_group(
     }
 }
 
-/// One process's name and heat, or why it is left out. Errors: what would keep the others from being observed, too.
+/// One process's name and heat, or why it is left out. Errors: causes that affect all processes.
 fn scan(
     pid: u32,
     tracker: &mut dyn Tracker,
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// Sees every process, except one that calls exec; a signal comes at the one after.
+    /// Sees every process except one that calls exec; a signal comes at the one after.
     struct Scripted {
         exec: u32,
         stop: Stop,
@@ -153,7 +153,7 @@ mod tests {
         let stop = Stop::default();
         let mut tracker = Scripted { exec: ids[1], stop: stop.clone() };
         let options = ObserveOptions { window: heat::units::Nanos(0), ..ObserveOptions::default() };
-        // A kernel thread or, in a container, nobody.
+        // A kernel thread or, in a container, no process.
         let processes = [2, ids[0], ids[1], ids[2], u32::MAX >> 1];
         let seen = observe_group(&processes, &mut tracker, &options, &stop, |_| ());
         let none = observe_group(&[ids[2]], &mut tracker, &options, &stop, |_| ());

@@ -1,8 +1,8 @@
 //! The pilot: observe, decide, act, again and again.
 //!
-//! Owns: the choice of what should be on huge pages ([`decide`]), carrying it out ([`act`]), the loop over any number of programs ([`engine`])
-//! in a [`world`], which is the [`machine`] or a simulation, what is said about it ([`explain`], [`words`]), and recordings. Never touches: how
-//! memory is observed, or who asks.
+//! Owns: the choice of what should be on huge pages ([`decide`]), carrying it out ([`act`]), the loop over any number of programs ([`engine`]) in a
+//! [`world`] (the [`machine`] or a simulation), its explanations ([`explain`], [`words`]), and recordings. Never touches: how memory is observed, or
+//! who asks.
 #![forbid(unsafe_code)]
 
 pub mod act;

@@ -1,6 +1,6 @@
-//! Observing a process again and again, as `heat --for`, `heat --live` and `record` do.
+//! Observing a process repeatedly, as `heat --for`, `heat --live` and `record` do.
 //!
-//! Owns: when the next scan begins, and when it was the last. Never touches: what is made of what was seen.
+//! Owns: when the next scan begins, and which is the last. Never touches: the use of the observations.
 
 use std::time::{Duration, Instant};
 
@@ -14,26 +14,26 @@ use observe::{ObserveError, ObserveOptions, Tracker};
 use crate::engine::Budget;
 use crate::recording::Moment;
 
-/// How soon the end of the process is noticed.
+/// How often the end of the process is checked.
 const EXIT_POLL: Duration = Duration::from_millis(100);
 
 /// When to scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rhythm {
-    /// From the beginning of one scan to the next, or longer where that would take more of a CPU than `max_cpu`.
+    /// The interval between scan starts; longer where that would take more of a CPU than `max_cpu`.
     pub at_least: Duration,
-    /// The same, whatever it costs.
+    /// The same, whatever the cost.
     pub every: Option<Duration>,
-    /// How long to go on, for as many scans as fit into it, and for one at least; without end if there is none.
+    /// How long to go on: as many scans as fit, and at least one; without end if None.
     pub length: Option<Duration>,
     /// The share of a CPU that scanning may take, of ours and of the program's each.
     pub max_cpu: CpuShare,
 }
 
-/// One scan after the other: an iterator that rests between them.
+/// One scan after the other, as an iterator that rests between them.
 ///
-/// It ends when time is up, and when the process ends or a signal comes, too; where these two interrupt the first scan, they are
-/// errors. After any error whoever iterates may go on, as makes sense after an exec.
+/// It ends when time is up, the process ends or a signal comes; if either of the last two interrupts the first scan, that is an error. After any
+/// error the caller may continue, which makes sense after an exec.
 pub struct Series<'a> {
     tracker: &'a mut dyn Tracker,
     target: &'a Target,
@@ -47,7 +47,7 @@ pub struct Series<'a> {
 }
 
 impl<'a> Series<'a> {
-    /// Observes the process in this way from now on.
+    /// Observes the process with these options.
     pub fn new(
         tracker: &'a mut dyn Tracker,
         target: &'a Target,
@@ -60,7 +60,7 @@ impl<'a> Series<'a> {
         Self { tracker, target, options, rhythm, budget, stop, started: now, next: now, seen: false }
     }
 
-    /// Waits for the next scan; None if there is none, and at once where the process ends meanwhile.
+    /// Waits for the next scan; None if there is none, and immediately if the process ends meanwhile.
     fn rest(&mut self) -> Option<()> {
         let fits = |length| self.next + self.options.window.duration() <= self.started + length;
         (!self.seen || self.rhythm.length.is_none_or(fits)).then_some(())?;
@@ -80,7 +80,7 @@ impl<'a> Series<'a> {
     }
 }
 
-/// Memory in the target's page tables; 0 once it has ended.
+/// Memory in the target's page tables; 0 after it has ended.
 fn page_tables(target: &Target) -> heat::units::Bytes {
     ProcessStatus::read(&Root::host(), target.pid()).map_or(heat::units::Bytes(0), |status| status.vm_pte)
 }
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers at once with the next of these.
+    /// Answers immediately with the next of these.
     struct Scripted(Vec<Result<Cost, ObserveError>>);
 
     impl Tracker for Scripted {
@@ -138,7 +138,7 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_millis(1);
 
-    /// What a series answers, at most so many times, for a child that ends after the first scan if that is wanted.
+    /// The results of a series, at most `most`, for a child that ends after the first scan if `ends`.
     fn scans(answers: Vec<Result<Cost, ObserveError>>, rhythm: Rhythm, most: usize, ends: bool) -> Vec<bool> {
         let mut child: Child = Command::new("sleep").arg("60").spawn().unwrap();
         let target = Target::open(child.id()).unwrap();
@@ -161,7 +161,7 @@ mod tests {
     fn as_many_scans_as_fit_and_one_at_least() {
         let length = |length| Rhythm { length: Some(length), ..Rhythm::default() };
         assert_eq!(scans(Vec::new(), length(Duration::ZERO), 9, false), [true]);
-        // What cost 10 ms is followed by a rest of a second.
+        // A cost of 10 ms is followed by a rest of a second.
         let costly = Cost { program: Nanos(10_000_000), ..Cost::default() };
         assert_eq!(scans(vec![Ok(costly)], length(Duration::from_millis(900)), 9, false), [true]);
         let every = Rhythm { every: Some(Duration::from_millis(200)), ..length(Duration::from_millis(500)) };

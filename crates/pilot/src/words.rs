@@ -1,6 +1,6 @@
-//! Words and numbers as people read them; the short names that JSON uses for the same things are derived.
+//! Words and numbers for people; the short names that JSON uses for the same things are derived.
 //!
-//! All reasons are worded here, so that two reports never say the same thing in two ways.
+//! All reasons are worded here, so two reports never say the same thing in two ways.
 
 use heat::units::Nanos;
 use heat::{HeldBack, Meaning, Obstacle, RefusalReason};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::decide::Reason;
 use crate::explain::Why;
 
-/// The name that JSON uses for a variant, which its `Serialize` says.
+/// A variant's name in JSON, as `Serialize` gives it.
 pub fn name(variant: impl Serialize) -> String {
     match serde_json::to_value(variant) {
         Ok(Value::String(name)) => name,
@@ -31,7 +31,7 @@ pub fn meaning(meaning: Meaning) -> &'static str {
     }
 }
 
-/// Why memory could not be observed, by what the counts mean, for people: only memory that is cleared in slices has a remedy.
+/// Why memory could not be observed, by what the counts mean, for people: only memory cleared in slices has a remedy.
 pub fn unobserved(meaning: Meaning) -> &'static str {
     match meaning {
         Meaning::Accessed => "locked, reserved, or mapped by several processes",
@@ -39,7 +39,7 @@ pub fn unobserved(meaning: Meaning) -> &'static str {
     }
 }
 
-/// Why a region is promoted or kept, for people; `meaning` is what the counts mean from which that follows.
+/// Why a region is promoted or kept, for people; `meaning` is what the underlying counts mean.
 pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
     match reason {
         Reason::Pays => "its page walks pay for the move",
@@ -137,7 +137,7 @@ pub fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
     }
 }
 
-/// A number with its thousands marked off: `1,204`.
+/// A number with thousands separators: `1,204`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -181,13 +181,13 @@ pub fn duration(time: Nanos) -> String {
     }
 }
 
-/// A part as percent of the whole; a dash where there is no whole.
+/// A part as percent of the whole; a dash if there is no whole.
 pub fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.1} %", 100.0 * part / whole) } else { "-".to_owned() }
 }
 
-/// A name from another process, safe to print: no control characters, and cut at the front to at most `limit`
-/// characters, since the end of a path tells more.
+/// A name from another process, safe to print: without control characters, and cut at the front to at most `limit` characters, since the end of a
+/// path tells more.
 pub fn printable(name: &str, limit: usize) -> String {
     let clean: Vec<char> = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     match clean.len() {

@@ -1,7 +1,7 @@
-//! The world: all that the engine wants to know of the machine, and all that it does to it.
+//! The world: all that the engine learns from the machine, and all that it does to it.
 //!
-//! Owns: that list, as one trait. Never touches: anything. [`crate::machine::Machine`] is the real world; tests simulate others, in which hours
-//! pass in a second.
+//! Owns: that list, as one trait. Never touches: anything. [`crate::machine::Machine`] is the real world; tests simulate others, in which hours pass
+//! in a second.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +25,7 @@ use crate::scope::{Enrolled, Scope};
 pub struct Candidate {
     /// Where it starts.
     pub start: Address,
-    /// Who waits for it meanwhile.
+    /// Which threads wait for it meanwhile.
     pub who_waits: WhoWaits,
 }
 
@@ -35,16 +35,16 @@ impl From<Candidate> for Address {
     }
 }
 
-/// What the kernel answered to one call for one region.
+/// The kernel's answer to one call for one region.
 #[derive(Debug)]
 pub struct Step {
     /// Its answer.
     pub result: io::Result<()>,
-    /// How long it took, and so held up whoever waited for it.
+    /// How long it took; threads that needed the region waited as long.
     pub took: Nanos,
-    /// For how long that counts as holding the whole target up.
+    /// How long that counts as holding the whole target up.
     pub held_up: Nanos,
-    /// What preparing it took, which held nobody up.
+    /// Time spent preparing it, which held nothing up.
     pub preparing: Nanos,
     /// The memory node of the prepared page, on a machine with several.
     pub prepared_on: Option<Node>,
@@ -54,7 +54,7 @@ pub struct Step {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Promoted {
-    /// Page walks a second that it had; 0 if it was only mapped huge like the same memory in another process.
+    /// Its page walks a second; 0 if it was only mapped huge like the same memory in another process.
     pub walks_per_second: f64,
     /// Memory growth that it took.
     pub growth_bytes: Bytes,
@@ -73,54 +73,54 @@ pub struct RecordError {
     pub(crate) step: &'static str,
 }
 
-/// Ends what [`World::hold_reporting_back`] began when it is dropped.
+/// Dropping it ends what [`World::hold_reporting_back`] began.
 pub type Held = Box<dyn std::any::Any>;
 
-/// What the engine asks of the machine. A process is named by [`Process`], never by its id alone.
+/// What the engine needs from the machine. Processes are identified by [`Process`], never by the id alone.
 pub trait World {
-    /// This moment.
+    /// The current time.
     fn now(&self) -> Instant;
 
-    /// CPU time that this program has had.
+    /// CPU time used by this program.
     fn cpu_time(&self) -> Nanos;
 
-    /// Rests until then. Errors: stopping was requested.
+    /// Rests until then. Errors: a stop was requested.
     fn sleep_until(&mut self, at: Instant, stop: &Stop) -> Result<(), Stopped>;
 
-    /// The machine's memory, without the pressure that is our own; None where it cannot be read.
+    /// The machine's memory, without our own pressure; None where it cannot be read.
     fn memory(&self, own: OwnPressure) -> Option<MemoryState>;
 
-    /// Processors that work.
+    /// Online processors.
     fn processors(&self) -> u64;
 
-    /// Whoever belongs to the scope and lives.
+    /// The living processes in the scope.
     fn census(&mut self, scope: &mut Scope) -> Vec<Enrolled>;
 
-    /// What the kernel tells of a process; None once it has ended.
+    /// The kernel's status of a process; None after it has ended.
     fn status(&self, process: Process) -> Option<ProcessStatus>;
 
     /// The children of a process, their children and so on. Errors: processes cannot be listed.
     fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError>;
 
-    /// What a process and its descendants have used so far. Errors: processes cannot be listed.
+    /// The resources that a process and its descendants have used so far. Errors: processes cannot be listed.
     fn family_usage(&self, process: Process) -> Result<FamilyUsage, KernelError>;
 
-    /// Whether a process has not ended.
+    /// Whether a process is still running.
     fn lives(&self, process: Process) -> bool;
 
-    /// Work for this process begins, or for none. Errors: it cannot be observed, or may have no huge pages.
+    /// Begins work for this process, or ends it (None). Errors: the process cannot be observed, or may not have huge pages.
     fn work_for(&mut self, process: Option<Process>) -> Result<(), TargetError>;
 
-    /// Who observes.
+    /// The tracker in use.
     fn tracker(&self) -> TrackerKind;
 
     /// Observes for one window. Errors: as [`observe::Tracker::observe`].
     fn observe(&mut self, process: Process, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError>;
 
-    /// What is present and what is huge, without watching. Errors: as [`observe::Tracker::survey`].
+    /// What is present and what is huge, without observing. Errors: as [`observe::Tracker::survey`].
     fn survey(&mut self, process: Process) -> Result<Heat, ObserveError>;
 
-    /// Adds what others have populated of shared memory.
+    /// Adds the shared memory that other processes have populated.
     fn complete(&self, heat: &mut Heat);
 
     /// Base pages walked since they were last cleared; None where that cannot be told.
@@ -135,17 +135,16 @@ pub trait World {
     /// Counts page faults from now on.
     fn count_faults(&mut self, processes: &[Process], whose: Whose);
 
-    /// Counts no more: page faults a second since.
+    /// Stops counting; returns page faults a second since it began.
     fn faults(&mut self) -> FaultRates;
 
-    /// Finds out from now on how long a program waits by itself.
+    /// From now on measures how long a program waits by itself.
     fn watch_waits(&mut self, process: Process);
 
-    /// From now on waits count as ours.
+    /// From now on, waits count as ours.
     fn begin_waits(&mut self, process: Process);
 
-    /// How much longer the program waited lately than it does by itself, as a share of the time in which it wanted to run; None while that is
-    /// not known.
+    /// The extra waiting of the program lately, as a share of the time in which it wanted to run; None while that is not known.
     fn waited(&mut self) -> Option<f64>;
 
     /// How long its threads waited for the lock of its memory since [`World::begin_waits`].
@@ -163,10 +162,10 @@ pub trait World {
     /// Whether a split frees empty pages on this kernel; None if that could not be tried.
     fn frees_empty_pages(&mut self) -> Option<bool>;
 
-    /// Keeps free memory from being reported to the host, until the answer is dropped.
+    /// Keeps free memory from being reported to the host until the result is dropped.
     fn hold_reporting_back(&mut self) -> Option<Held>;
 
-    /// What was promoted in a process and is on record. Errors: the record cannot be read.
+    /// The recorded promotions in a process. Errors: the record cannot be read.
     fn promotions(&self, process: Process) -> Result<Promotions, RecordError>;
 
     /// Changes the record, whole or not at all. Errors: it cannot be read or written.

@@ -21,8 +21,8 @@ pub fn threads(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
     root.numbered_entries(&format!("proc/{pid}/task"))
 }
 
-/// The ids of a process's children, their children and so on, ascending; one that starts or ends meanwhile may be
-/// missed. Reads every process once, because `task/*/children` is an option of the kernel that distributions differ in.
+/// The ids of a process's children, their children and so on, ascending; may miss one that starts or ends meanwhile. Reads every process once,
+/// because `task/*/children` is an option of the kernel that distributions handle differently.
 ///
 /// Errors: `/proc` cannot be listed, or the `stat` of a living process cannot be read or is malformed.
 pub fn descendants(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
@@ -35,25 +35,25 @@ pub fn descendants(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
     Ok(below(pid, &parents).into_iter().collect())
 }
 
-/// What a process and all its descendants have used so far, those that have ended included.
+/// The resources used so far by a process and all its descendants, ended ones included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FamilyUsage {
     /// CPU time, in steps of 10 ms for each process.
     pub cpu_time: Nanos,
     /// Page faults that needed no disk.
     pub minor_faults: u64,
-    /// Those of processes that have ended.
+    /// Those of ended processes.
     pub minor_faults_of_ended: u64,
 }
 
 impl FamilyUsage {
-    /// Reads it of a process and its descendants. Errors: the processes cannot be listed.
+    /// Reads it for a process and its descendants. Errors: the processes cannot be listed.
     pub fn read(root: &Root, pid: u32) -> Result<Self, KernelError> {
         let family = descendants(root, pid)?.into_iter().chain([pid]);
         Ok(family.filter_map(|pid| Stat::read(root, pid).ok()).fold(Self::default(), Self::with))
     }
 
-    /// What has been used since another reading.
+    /// The use since another reading.
     pub fn since(self, before: Self) -> Self {
         Self {
             cpu_time: self.cpu_time.saturating_sub(before.cpu_time),
@@ -73,8 +73,7 @@ impl FamilyUsage {
     }
 }
 
-/// Everyone whose line of parents leads to `pid`. Ids wrap around, so a child may come before its parent: go round until
-/// nobody is added.
+/// All processes descended from `pid`. Ids wrap around, so a child may come before its parent: repeats until nothing is added.
 fn below(pid: u32, parents: &[(u32, u32)]) -> BTreeSet<u32> {
     let mut family = BTreeSet::new();
     loop {
@@ -90,7 +89,7 @@ fn below(pid: u32, parents: &[(u32, u32)]) -> BTreeSet<u32> {
     }
 }
 
-/// The file of the program that a process runs, also after another one took its place (a package was renewed).
+/// The file of a process's program, even after the file was replaced (by a package update).
 ///
 /// Errors: the process has ended or is a kernel thread (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`).
 pub fn program(root: &Root, pid: u32) -> Result<PathBuf, KernelError> {
@@ -98,7 +97,7 @@ pub fn program(root: &Root, pid: u32) -> Result<PathBuf, KernelError> {
     Ok(link.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from).unwrap_or(link))
 }
 
-/// Whether a process runs a program for 32 bits; `None` where its program cannot be read.
+/// Whether a process runs a 32-bit program; `None` where its program cannot be read.
 pub fn is_32_bit(root: &Root, pid: u32) -> Option<bool> {
     let mut start = [0; 5];
     File::open(root.path(&format!("proc/{pid}/exe"))).ok()?.read_exact(&mut start).ok()?;
@@ -114,7 +113,7 @@ fn elf_is_32_bit(start: &[u8; 5]) -> Option<bool> {
     }
 }
 
-/// Whether a process has a virtual machine open (KVM), whose page walks happen in tables that the host does not see.
+/// Whether a process has a virtual machine open (KVM), whose page walks use tables that the host does not see.
 ///
 /// Errors: the process has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`).
 pub fn holds_kvm(root: &Root, pid: u32) -> Result<bool, KernelError> {
@@ -128,7 +127,7 @@ pub fn holds_kvm(root: &Root, pid: u32) -> Result<bool, KernelError> {
     Ok(false)
 }
 
-/// The IPC namespace that a process is in, as a number that no other one has meanwhile; `None` where it cannot be read.
+/// The IPC namespace of a process, as a number that is unique at the time; `None` where it cannot be read.
 pub fn ipc_namespace(root: &Root, pid: u32) -> Option<u64> {
     let link = root.link(&format!("proc/{pid}/ns/ipc")).ok()?;
     link.to_str()?.strip_prefix("ipc:[")?.strip_suffix(']')?.parse().ok()

@@ -8,10 +8,10 @@ use heat::units::Nanos;
 
 use crate::{KernelError, Malformed, Root, unless_ended};
 
-/// Threads that are read; those of larger processes are like them.
+/// The most threads that are read; those of larger processes are similar.
 const MOST_THREADS: usize = 64;
 
-/// What one thread had of the processors so far.
+/// A thread's use of processors so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTime {
     /// CPU time.
@@ -21,7 +21,7 @@ pub struct ThreadTime {
 }
 
 impl ThreadTime {
-    /// Understands the text of a `schedstat` file.
+    /// Parses the text of a `schedstat` file.
     ///
     /// Errors: the text does not begin with two numbers.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
@@ -33,9 +33,9 @@ impl ThreadTime {
     }
 }
 
-/// The first 64 threads of a process, by id; those that end meanwhile are left out.
+/// The first 64 threads of a process, by id; leaves out those that end meanwhile.
 ///
-/// Errors: the process has ended (`is_gone`), or the kernel does not tell (`is_absent`).
+/// Errors: the process has ended (`is_gone`), or the kernel does not provide this (`is_absent`).
 pub fn thread_times(root: &Root, pid: u32) -> Result<BTreeMap<u32, ThreadTime>, KernelError> {
     let mut times = BTreeMap::new();
     for thread in crate::process::threads(root, pid)?.into_iter().take(MOST_THREADS) {

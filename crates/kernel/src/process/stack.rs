@@ -1,12 +1,12 @@
 //! `/proc/PID/task/TID/syscall`: where a thread's stack is.
 //!
-//! Owns: the shape of that file (man 5 proc_pid_syscall). Never touches: the thread.
+//! Owns: the format of that file (man 5 proc_pid_syscall). Never touches: the thread.
 
 use heat::units::Address;
 
 use crate::{KernelError, Root};
 
-/// Where a thread's stack pointer stood when it last entered the kernel; None while it runs, when the kernel does not say.
+/// A thread's stack pointer when it last entered the kernel; None while it runs, because the kernel does not say then.
 ///
 /// Errors: the thread has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`).
 pub fn stack_pointer(root: &Root, pid: u32, tid: u32) -> Result<Option<Address>, KernelError> {

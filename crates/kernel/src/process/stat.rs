@@ -1,4 +1,4 @@
-//! `/proc/PID/stat`: one line, of which few words are wanted.
+//! `/proc/PID/stat`: one line, of which only a few fields are needed.
 //!
 //! Owns: field positions (man 5 proc_pid_stat). Never touches: the process.
 
@@ -7,26 +7,26 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{KernelError, Malformed, Root};
 
-/// The clock that `stat` counts in: `USER_HZ` is 100 on x86-64, whatever the kernel's own tick is.
+/// The unit of time in `stat`: `USER_HZ` is 100 on x86-64, whatever the kernel's own tick is.
 pub(super) const TICK: Nanos = Nanos(10_000_000);
 
 /// The flag of kernel threads (`PF_KTHREAD`).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// The wanted facts of one process.
+/// The facts needed about one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// The name, cut off at 15 bytes by the kernel; a newline stands as `\n`.
+    /// The name, truncated to 15 bytes by the kernel; a newline is written as `\n`.
     pub name: String,
     /// `R`, `S`, `D`, `T`, `t`, `Z`, `X`, `I`.
     pub state: char,
-    /// A thread of the kernel's own, without memory of its own.
+    /// A kernel thread, without memory of its own.
     pub kernel_thread: bool,
     /// The parent's id.
     pub parent: u32,
     /// Page faults of all threads that needed no disk.
     pub minor_faults: u64,
-    /// The same, of children that have ended and were waited for, and of theirs.
+    /// The same for children that have ended and were waited for, and for theirs.
     pub ended_children_minor_faults: u64,
     /// Page faults of all threads that waited for a disk.
     pub major_faults: u64,
@@ -34,9 +34,9 @@ pub struct Stat {
     pub user_ticks: u64,
     /// Time in the kernel of all threads, in ticks of 10 ms.
     pub system_ticks: u64,
-    /// Both kinds of time, of children that have ended and were waited for, and of theirs.
+    /// Both kinds of time for children that have ended and were waited for, and for theirs.
     pub ended_children_ticks: u64,
-    /// When it started, in ticks of 10 ms after boot; with the id it names a process for good.
+    /// When it started, in ticks of 10 ms after boot; with the id it identifies a process for good.
     pub start_ticks: u64,
     /// All that is mapped, present or not.
     pub virtual_size: Bytes,
@@ -57,16 +57,16 @@ impl Stat {
         matches!(self.state, 'Z' | 'X')
     }
 
-    /// Understands the text of a `stat` file.
+    /// Parses the text of a `stat` file.
     ///
     /// Errors: the name in parentheses is missing, or a field after it is missing or malformed.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let malformed = || Malformed::new(1, "the fields of a 'stat' line", text.trim_end());
-        // The name stands in parentheses and may itself hold spaces and parentheses: the last one ends it.
+        // The name is in parentheses and may itself contain spaces and parentheses: the last one ends it.
         let (start, rest) = text.rsplit_once(')').ok_or_else(malformed)?;
         let (_, name) = start.split_once('(').ok_or_else(malformed)?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().take(26).collect();
-        // man 5 proc_pid_stat counts from 1 and has the state, first after the name, as field 3.
+        // man 5 proc_pid_stat counts from 1; the state, first after the name, is field 3.
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         let parse = || {
             Some(Self {
@@ -98,7 +98,7 @@ pub fn cpu_time(root: &Root, pid: u32) -> Result<Nanos, KernelError> {
     Ok(Nanos(stat.user_ticks.saturating_add(stat.system_ticks).saturating_mul(TICK.0)))
 }
 
-/// The processor that a thread ran on last, or runs on.
+/// The processor on which a thread last ran, or is running.
 ///
 /// Errors: the thread has ended (`is_gone`), a malformed line.
 pub fn processor(root: &Root, pid: u32, thread: u32) -> Result<u32, KernelError> {
@@ -123,14 +123,14 @@ pub fn thread_cpu_time() -> Nanos {
     time_of(ClockId::ThreadCPUTime)
 }
 
-/// What a clock shows.
+/// The time on a clock.
 pub fn time_of(clock: ClockId) -> Nanos {
     let time = clock_gettime(clock);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Tells the program that a process runs from the next one, which exec starts at other addresses. None where they are hidden. With
-/// randomization of addresses switched off the next may look like the last.
+/// Distinguishes the program of a process from the next one, which exec starts at other addresses. None where they are hidden. With address
+/// randomization switched off the next may look like the last.
 ///
 /// Errors: as [`Stat::read`].
 pub fn address_space(root: &Root, pid: u32) -> Result<Option<u64>, KernelError> {

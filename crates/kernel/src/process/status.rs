@@ -1,6 +1,6 @@
-//! `/proc/PID/status`: who a process is, what it holds, what it may do.
+//! `/proc/PID/status`: a process's identity, memory and privileges.
 //!
-//! Owns: the keys wanted from that file. Never touches: the process.
+//! Owns: the keys needed from that file. Never touches: the process.
 
 use heat::units::Bytes;
 
@@ -8,14 +8,14 @@ use crate::capability::Capabilities;
 use crate::lines::{kilobytes, take_fields};
 use crate::{KernelError, Malformed, Root};
 
-/// The wanted lines of one process's `status`.
+/// The lines needed of one process's `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessStatus {
-    /// The name, cut off at 15 bytes by the kernel; a newline stands as `\n`.
+    /// The name, truncated to 15 bytes by the kernel; a newline is written as `\n`.
     pub name: String,
     /// `R`, `S`, `D`, `T`, `t`, `Z`, `X`, `I`.
     pub state: char,
-    /// The process's id, also when a thread's id was asked for.
+    /// The process's id, even if a thread's id was given.
     pub tgid: u32,
     /// The parent's id.
     pub parent: u32,
@@ -25,25 +25,25 @@ pub struct ProcessStatus {
     pub uid: u32,
     /// Effective user id.
     pub effective_uid: u32,
-    /// Saved user id, which it may take back.
+    /// Saved user id, which the process can switch back to.
     pub saved_uid: u32,
     /// How many threads it has.
     pub threads: u32,
-    /// A thread of the kernel's own, without memory of its own.
+    /// A kernel thread, without memory of its own.
     pub kernel_thread: bool,
-    /// Memory present; 0 where the process has none of its own, as everywhere below.
+    /// Memory present; 0 where the process has none of its own, as for all fields below.
     pub vm_rss: Bytes,
-    /// Of that, anonymous.
+    /// The anonymous part.
     pub rss_anon: Bytes,
-    /// Of that, from files.
+    /// The part from files.
     pub rss_file: Bytes,
-    /// Of that, shared memory.
+    /// The part in shared memory.
     pub rss_shmem: Bytes,
-    /// Memory in hugetlb pages, which no other line counts.
+    /// Memory in hugetlb pages, included in no other line.
     pub hugetlb: Bytes,
     /// Memory in page tables.
     pub vm_pte: Bytes,
-    /// Swapped out.
+    /// Swapped-out memory.
     pub vm_swap: Bytes,
     /// Whether huge pages are possible: `false` after `prctl(PR_SET_THP_DISABLE)`; `None` where the kernel does not say.
     pub thp_enabled: Option<bool>,
@@ -66,14 +66,14 @@ impl ProcessStatus {
         matches!(self.state, 'Z' | 'X')
     }
 
-    /// Whether a function of its own is called on that signal.
+    /// Whether it has its own handler for that signal.
     pub fn handles(&self, signal: i32) -> bool {
         (1..=64).contains(&signal) && self.handled_signals >> (signal - 1) & 1 == 1
     }
 
-    /// Understands the text of a `status` file.
+    /// Parses the text of a `status` file.
     ///
-    /// Errors: a wanted line has a malformed value, or `Tgid:` is missing.
+    /// Errors: a needed line has a malformed value, or `Tgid:` is missing.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut status = Self::default();
         let (mut tgid, mut kthread, mut has_memory) = (None, None, false);
@@ -89,13 +89,13 @@ impl ProcessStatus {
             Some(())
         })?;
         status.tgid = tgid.ok_or_else(|| Malformed::missing(text, "a line 'Tgid:'"))?;
-        // `Kthread:` came with 6.8; before it, kernel threads are kthreadd (2) and its children, without memory.
+        // `Kthread:` came with 6.8; before, kernel threads are kthreadd (2) and its children, without memory.
         let below_kthreadd = status.tgid == 2 && status.parent == 0 || status.parent == 2;
         status.kernel_thread = kthread.unwrap_or(below_kthreadd && !has_memory && !status.is_zombie());
         Ok(status)
     }
 
-    /// Takes one line over; `None` where a known key's value cannot be understood, unknown keys are passed by.
+    /// Stores one line; `None` if a known key's value is malformed. Unknown keys are ignored.
     fn set(&mut self, key: &str, value: &str) -> Option<()> {
         match key {
             "Name" => self.name = value.to_owned(),

@@ -1,4 +1,4 @@
-//! What DAMON has seen, read from a scheme that does nothing to any region.
+//! DAMON's observations, read from a scheme that does nothing to any region.
 //!
 //! Owns: that scheme. Never touches: how DAMON is taken and put back ([`damon`]).
 
@@ -12,11 +12,11 @@ use heat::units::{Address, AddressRange, Nanos};
 use kernel::damon::Purpose;
 use kernel::{Root, kallsyms, probe};
 
-/// The kernel (6.7 to 6.13) gives up listing regions after two aggregations, without an error, and on a busy machine DAMON's thread may
-/// take longer. An empty list therefore says nothing, least of all that nothing was walked.
+/// The kernel (6.7 to 6.13) stops listing regions after two aggregations, without an error, and on a busy machine DAMON's thread may take longer. An
+/// empty list therefore says nothing, and does not mean that nothing was walked.
 const MOST_READS: u32 = 20;
 
-/// Whose addresses DAMON observes.
+/// The kind of addresses that DAMON observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     /// A process's virtual addresses.
@@ -33,7 +33,7 @@ impl Space {
         }
     }
 
-    /// As DAMON calls it.
+    /// Its name in DAMON.
     fn operations(self) -> &'static str {
         match self {
             Space::Virtual => "vaddr",
@@ -41,7 +41,7 @@ impl Space {
         }
     }
 
-    /// Where the kernel has these operations, it has this function.
+    /// A kernel with these operations has this function.
     fn symbol(self) -> &'static str {
         match self {
             Space::Virtual => probe::VADDR_SYMBOL,
@@ -53,22 +53,22 @@ impl Space {
 /// What DAMON says of one of its regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Addresses of the kind that is watched.
+    /// Addresses of the observed kind.
     pub(super) range: AddressRange,
     /// Samples of the last aggregation in which the sampled page was accessed.
     pub(super) accesses: u64,
 }
 
-/// DAMON observing for us; put back on drop.
+/// DAMON observing for us; restored on drop.
 #[derive(Debug)]
 pub(super) struct Session(Claim);
 
 impl Session {
-    /// Sets DAMON up and switches it on. Errors: it is missing, in use by someone else, or refuses; then nothing is left changed.
+    /// Sets DAMON up and switches it on. Errors: it is missing, in use by others, or refuses; then nothing is left changed.
     pub(super) fn start(root: &Root, watched: Watched<'_>, intervals: Intervals) -> Result<Self, DamonError> {
         let claim = Claim::take(root, Purpose::Watch)?;
         claim.watch(watched, intervals)?;
-        // A scheme that does nothing to any region, so that all of them can be read.
+        // A scheme that does nothing to any region makes all of them readable.
         claim.context("schemes/nr_schemes", "1")?;
         claim.context("schemes/0/action", "stat")?;
         claim.follow_all_regions(0)?;
@@ -76,7 +76,7 @@ impl Session {
         Ok(Self(claim))
     }
 
-    /// What DAMON has seen in its last aggregation, ascending. Errors: it is refused, or DAMON says of no region at all.
+    /// DAMON's observations in its last aggregation, ascending. Errors: it is refused, or DAMON lists no region at all.
     pub(super) fn read(&self) -> Result<Vec<Seen>, DamonError> {
         for _ in 0..MOST_READS {
             let seen = self.read_once()?;
@@ -87,7 +87,7 @@ impl Session {
         Err(DamonError::Silent { reads: MOST_READS })
     }
 
-    /// Empty if DAMON's thread did not come round in time.
+    /// Empty if DAMON's thread did not finish in time.
     fn read_once(&self) -> Result<Vec<Seen>, DamonError> {
         self.0.write("0/state", "update_schemes_tried_regions")?;
         let directory = self.0.context_path("schemes/0/tried_regions");
@@ -109,7 +109,7 @@ impl Session {
         Ok(seen)
     }
 
-    /// The CPU time that DAMON's thread has taken; 0 if it does not tell.
+    /// The CPU time that DAMON's thread has used; 0 if that is not known.
     pub(super) fn cpu_time(&self) -> Nanos {
         self.0.cpu_time()
     }

@@ -1,13 +1,12 @@
-//! The trackers `damon-vaddr` and `damon-paddr`: the kernel samples a page in each of its regions, whose borders it moves to
-//! where accesses differ.
+//! The trackers `damon-vaddr` and `damon-paddr`: the kernel samples one page in each of its regions, and moves their borders to where accesses
+//! differ.
 //!
-//! Owns: turning what DAMON says of its regions into heat. Never touches: DAMON's files ([`interface`]), nor a DAMON in use.
+//! Owns: turning DAMON's view of its regions into heat. Never touches: DAMON's files ([`interface`]), or a DAMON in use.
 //!
-//! *Bits*: sampled walks; DAMON clears accessed bits without flushing the TLB. *Bias*: all pages of a DAMON region are taken to be
-//! alike, of which there are at most 1,000, so a scattered hot set looks like an even, lukewarm one; a page walked more often than
-//! it is sampled seems walked once a sample. On physical addresses those regions are spread over the whole machine, neighbours
-//! may belong to different programs, and what another program does to a frame that both map counts, too. *Cost*: the same
-//! whatever the size, paid by a kernel thread; and a survey ([`crate::survey`]), which is not.
+//! *Bits*: sampled walks; DAMON clears accessed bits without flushing the TLB. *Bias*: all pages of a DAMON region are assumed to be alike, and there
+//! are at most 1,000 regions, so a scattered hot set seems evenly lukewarm; a page walked more often than it is sampled seems walked once per sample.
+//! With physical addresses the regions are spread over the whole machine, neighbors may belong to different programs, and other programs' accesses to
+//! shared frames count, too. *Cost*: a kernel thread's, independent of size; and a survey ([`crate::survey`]), which is not.
 
 mod interface;
 
@@ -29,9 +28,9 @@ use kernel::{Root, iomem};
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
 /// Samples in an aggregation.
 const SAMPLES: f64 = 20.0;
-/// DAMON needs some aggregations to find out where to draw borders: below this it has seen next to nothing.
+/// DAMON needs some aggregations to place its borders: in less time it has seen next to nothing.
 const SHORTEST: Nanos = Nanos(1_000_000_000);
-/// One aggregation alone may have met the program asleep, and borders lie differently in each: so many, over the second half of the
+/// A single aggregation may have met the program asleep, and borders differ between aggregations: this many are read, over the second half of the
 /// window, when borders have been found.
 const READS: u32 = 5;
 
@@ -39,9 +38,9 @@ const READS: u32 = 5;
 pub struct DamonTracker {
     root: Root,
     space: Space,
-    /// Where there is memory; empty where it does not matter.
+    /// Where there is memory; empty where that does not matter.
     memory: Vec<Range<u64>>,
-    /// What is present and what is huge DAMON does not tell.
+    /// DAMON does not tell what is present and what is huge.
     survey: Survey,
 }
 
@@ -97,14 +96,14 @@ impl Tracker for DamonTracker {
     }
 }
 
-/// Addresses that DAMON took for alike in each scan.
+/// Addresses that DAMON treated alike in each scan.
 struct Stretch {
     range: AddressRange,
-    /// Of all samples in all scans, those in which the sampled page had been accessed: 0 to 1.
+    /// The share of samples, over all scans, in which the sampled page had been accessed: 0 to 1.
     accessed: f64,
 }
 
-/// What all scans say together, ascending: cut wherever one of them has a border. A scan that leaves addresses out saw nothing there.
+/// The combination of all scans, ascending: cut wherever one of them has a border. Addresses left out of a scan had no access in it.
 fn over_all(scans: &[Vec<Seen>]) -> Vec<Stretch> {
     let mut borders: Vec<Address> =
         scans.iter().flatten().flat_map(|seen| [seen.range.start, seen.range.end]).collect();
@@ -123,7 +122,7 @@ fn find(seen: &[Seen], address: Address) -> Option<&Seen> {
     seen.get(at).filter(|seen| seen.range.contains(address))
 }
 
-/// Gives each page of a region the walks of the stretch that holds it; a huge page those of its base pages on average.
+/// Gives each page of a region the walks of the stretch that holds it; a huge page gets the mean of its base pages.
 fn warm(region: &mut Region, entries: &[Entry], space: Space, stretches: &[Stretch]) {
     let address = |page: usize| match space {
         Space::Virtual => Some(region.page(page)),
@@ -133,7 +132,7 @@ fn warm(region: &mut Region, entries: &[Entry], space: Space, stretches: &[Stret
     let mut holder: Option<(&Stretch, f64)> = None;
     for page in region.present.iter() {
         let Some(address) = address(page) else { continue };
-        // Neighbours mostly have the same, and a logarithm for each page would take longer than reading its entry.
+        // Neighbours mostly share a stretch, and a logarithm for each page would take longer than reading its entry.
         holder = holder.filter(|(stretch, _)| stretch.range.contains(address)).or_else(|| {
             let at = stretches.partition_point(|stretch| stretch.range.end <= address);
             let holding = stretches.get(at).filter(|stretch| stretch.range.contains(address));
@@ -152,8 +151,8 @@ fn warm(region: &mut Region, entries: &[Entry], space: Space, stretches: &[Stret
     region.walked = walked;
 }
 
-/// Page walks a second of each page, from the share of samples in which the sampled one had been accessed. As if walks came at random
-/// (Poisson): in a sample nothing is seen with the chance e^-rt. When all samples saw an access, half of one may have missed it.
+/// Page walks a second of each page, from the share of samples in which the sampled one had been accessed. Assumes random walks (Poisson): a sample
+/// sees nothing with probability e^-rt. If all samples saw an access, half of one is assumed to have missed it.
 fn walks_per_second(accessed: f64) -> f64 {
     -(1.0 - accessed.min(1.0 - 0.5 / SAMPLES)).ln() / INTERVALS.sample.seconds()
 }

@@ -1,6 +1,6 @@
-//! Counts for a moment how often a program makes calls that clearing all bits at once would stall.
+//! Counts for a moment how often a program makes calls that would stall if all bits were cleared at once.
 //!
-//! Owns: taking the sample. Never touches: the program, nor the judgement ([`heat::clearing`]).
+//! Owns: taking the sample. Never touches: the program, or the judgement ([`heat::clearing`]).
 
 use std::time::{Duration, Instant};
 
@@ -15,24 +15,24 @@ use crate::page_walk::ObserveError;
 use crate::page_walk::mmap_calls::{Counting, MmapCalls};
 use crate::wait_until;
 
-/// From one reading of the counts to the next: a program that makes many calls is known soon.
+/// The time between reads of the counts: a program that makes many calls is recognized soon.
 const BETWEEN_READINGS: Duration = Duration::from_millis(20);
 
 /// Takes samples; the counter of mmap calls is loaded with the first one.
 #[derive(Default)]
 pub(super) enum CallSampler {
-    /// Nobody had to know yet.
+    /// Not needed so far.
     #[default]
     NotLoaded,
     /// Ready.
     Ready(MmapCalls),
-    /// The kernel has no such tracepoint, or refuses the program.
+    /// The kernel has no such tracepoint, or rejects the program.
     Unavailable,
 }
 
 impl CallSampler {
-    /// Counts calls for as long as a clearing of that length asks for, or until they are too many for it already.
-    /// `address_space` is the kernel's address of the program's `mm_struct`.
+    /// Counts calls for as long as a clearing of that length requires, or until there are too many for it. `address_space` is the kernel's address of
+    /// the program's `mm_struct`.
     pub(super) fn sample(
         &mut self,
         root: &Root,
@@ -63,7 +63,7 @@ impl CallSampler {
         }
     }
 
-    /// Begins to count mmap calls; None where they cannot be counted.
+    /// Begins to count mmap calls; None where that is impossible.
     fn count(&mut self, address_space: u64) -> Option<Counting<'_>> {
         if let Self::NotLoaded = self {
             *self = match MmapCalls::load() {

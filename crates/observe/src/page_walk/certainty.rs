@@ -1,6 +1,6 @@
-//! What one observation knows of all walks together, beside the rate of each region.
+//! What one observation knows about all walks together, besides the rate of each region.
 //!
-//! Owns: the order in which rates are made good and bounded. Never touches: page tables.
+//! Owns: the order in which rates are corrected and bounded. Never touches: page tables.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use heat::{Region, Walks, rate};
 use crate::page_walk::Watch;
 
 impl Watch<'_> {
-    /// Undoes for each of the batches, which were watched one after the other, what watching did to the program; and bounds the walks.
-    /// `price`: what a first walk costs the program on this machine.
+    /// Corrects, for each of the batches observed one after the other, what observing did to the program; and bounds the walks. `price`: what a first
+    /// walk costs the program on this machine.
     pub(super) fn bound_walks(&mut self, batches: &[Range<usize>], busy_cpus: f64) -> Walks {
         let mut bounds = Walks { scattered: walks::scattered(self.seen(0..self.regions.len())), ..Walks::default() };
-        // All batches share one TLB, and a program that goes on as it does keeps the same pages in it.
+        // All batches share one TLB, and a program that keeps doing the same keeps the same pages in it.
         let (tlb_entries, all_pages) =
             (self.tlb_entries(busy_cpus), self.pages_observed(0..self.regions.len()).max(1.0));
         for of_batch in batches {
@@ -37,7 +37,7 @@ impl Watch<'_> {
         bounds
     }
 
-    /// What was seen of base pages whose bits tell something.
+    /// The observations of base pages whose bits are meaningful.
     fn seen(&self, of: Range<usize>) -> impl Iterator<Item = SeenPages<'_>> + Clone {
         let (regions, read_counts, early) = (&self.regions[of.clone()], &self.read_counts[of.clone()], &self.early[of]);
         let all = regions.iter().zip(read_counts).zip(early);
@@ -50,7 +50,7 @@ impl Watch<'_> {
         self.seen(of).map(|seen| f64::from(seen.observed)).sum()
     }
 
-    /// Pages of those observed that TLBs may hold: of a sample its share.
+    /// How many of the observed pages TLBs may hold; for a sample, its share.
     fn tlb_entries(&self, busy_cpus: f64) -> f64 {
         let entries = hugepilot_os::tlb_entries().unwrap_or(TLB_ENTRIES) as f64;
         let share = self.reach.sample(&self.regions).map_or(1.0, |sample| sample.factor().recip());

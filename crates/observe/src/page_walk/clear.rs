@@ -1,12 +1,10 @@
-//! Clearing accessed bits, so that the next read sees what was walked since.
+//! Clearing accessed bits: the next read then shows what was walked since.
 //!
-//! Owns: the two ways of clearing. Never touches: contents or placement of memory; the choice is made elsewhere
-//! ([`heat::clearing`]).
+//! Owns: the two ways of clearing. Never touches: contents or placement of memory, or the choice between them ([`heat::clearing`]).
 //!
-//! `clear_refs` (Documentation/filesystems/proc.rst) clears the whole process without flushing the TLB: a bit set
-//! afterwards means a page walk. But page faults and mmap calls of the target wait until it is done. Remote `MADV_COLD`
-//! on slices of 64 MiB makes nobody wait for long, but flushes the TLB, so that a bit means an access, and
-//! moves the pages to the inactive list.
+//! `clear_refs` (Documentation/filesystems/proc.rst) clears the whole process without flushing the TLB: a bit set afterwards means a page walk. But
+//! page faults and mmap calls of the target wait until it is done. Remote `MADV_COLD` on slices of 64 MiB makes nothing wait for long, but flushes
+//! the TLB, so a bit means an access; it also moves the pages to the inactive list.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,30 +19,30 @@ use kernel::Root;
 use crate::kernel_time::KernelTime;
 use crate::page_walk::ObserveError;
 
-/// Clearing comes before interim reads at what was cleared, which then take a processor of their own.
+/// Clearing comes before interim reads of what was cleared, which then take another processor.
 const CLEARING: u8 = 2;
-/// Clearing that takes no longer than a tick of the scheduler comes before all others: whoever is interrupted holds the lock that the
-/// target's page faults wait for. Longer, it would keep the target from its processor for all that time, which more programs notice.
+/// Clearing that takes no longer than a scheduler tick comes before everything else: if interrupted, it holds the lock that the target's page faults
+/// wait for. A longer one would keep the target from its processor for all that time, which affects more programs.
 const ONE_TICK: Nanos = Nanos(4_000_000);
 pub(super) const READING_EARLY: u8 = 1;
-/// How much one `MADV_COLD` call covers: at most 1 ms of work.
+/// Memory covered by one `MADV_COLD` call: at most 1 ms of work.
 const SLICE: Bytes = Bytes(32 * HUGE_PAGE);
-/// How much is cleared before it is read again: about 50 ms of `MADV_COLD`.
+/// Memory cleared before it is read again: about 50 ms of `MADV_COLD`.
 const BATCH: Bytes = Bytes(4 << 30);
 
 /// What was cleared, and when.
 #[derive(Default)]
 pub(super) struct Cleared {
-    /// Ascending parts, each with the clock before and after it was cleared.
+    /// Ascending parts, each with the time before and after it was cleared.
     parts: Vec<(AddressRange, KernelTime, KernelTime)>,
-    /// Time it took.
+    /// How long it took.
     pub(super) took: Nanos,
     /// The longest that the target's page faults waited.
     pub(super) longest_stall: Nanos,
 }
 
 impl Cleared {
-    /// One pass over all parts, with the clock bent to where it was seen to have come, and when; both ascend.
+    /// A single pass over all parts, with its timing corrected by where the front was seen, and when; both ascend.
     pub(super) fn with_fronts(self, fronts: &[(Address, KernelTime)]) -> Self {
         let (Some(&(first, start, _)), Some(&(last, _, end))) = (self.parts.first(), self.parts.last()) else {
             return self;
@@ -60,14 +58,14 @@ impl Cleared {
         Self { parts: knots.windows(2).flat_map(between).collect(), ..self }
     }
 
-    /// When all of it was cleared; None if there was nothing.
+    /// When all of it was cleared; None if nothing was.
     pub(super) fn end(&self) -> Option<KernelTime> {
         self.parts.last().map(|(_, _, after)| *after)
     }
 
     /// When the accessed bits of the region that starts here were cleared; None if they were not.
     ///
-    /// Within a part the kernel goes upwards at an even pace, so the time is interpolated over the regions of the part.
+    /// Within a part the kernel proceeds upwards at an even pace, so the time is interpolated over the regions of the part.
     pub(super) fn at(&self, region: Address) -> Option<KernelTime> {
         let part = self.parts.partition_point(|(range, ..)| range.end <= region);
         let (range, before, after) = self.parts.get(part)?;
@@ -79,10 +77,10 @@ impl Cleared {
 /// How many bits are set in a range.
 pub(super) type BitsSet<'a> = dyn Fn(AddressRange) -> Pages + 'a;
 
-/// Splits the regions into batches that are cleared, watched and read one after the other.
+/// Splits the regions into batches that are cleared, observed and read one after the other.
 ///
-/// `spans` are ascending runs of populated memory, each within one mapping. `clear_refs` knows one batch only: the process.
-/// `bits_of_a_batch`: the most bits that are cleared in a batch, if that matters, and how many are set in a range; a region is never divided.
+/// `spans` are ascending runs of populated memory, each within one mapping. `clear_refs` has only one batch: the process. `bits_of_a_batch`: the most
+/// bits to clear in a batch, if limited, and how many are set in a range; a region is never divided.
 pub(super) fn batches(
     method: ClearMethod,
     spans: &[AddressRange],
@@ -106,7 +104,7 @@ pub(super) fn batches(
     batches
 }
 
-/// Cuts a span at multiples of a size, so that no huge page is cut (cutting would split it).
+/// Divides a span at multiples of a size; cutting inside a huge page would split it.
 fn slices(span: AddressRange, size: Bytes) -> impl Iterator<Item = AddressRange> {
     let mut start = span.start;
     std::iter::from_fn(move || {
@@ -151,14 +149,14 @@ fn clear_refs(root: &Root, pid: u32, expected: Nanos) -> Result<(), ObserveError
     file.write_all(b"1").map_err(|cause| ObserveError::Clear { pid, path, cause })
 }
 
-/// What lies of ascending spans between two addresses.
+/// The parts of ascending spans between two addresses.
 fn cut(spans: &[AddressRange], start: Address, end: Address) -> Vec<AddressRange> {
     let first = spans.partition_point(|span| span.end <= start);
     let within = spans[first..].iter().take_while(|span| span.start < end);
     within.map(|span| AddressRange { start: span.start.max(start), end: span.end.min(end) }).collect()
 }
 
-/// Spreads the time of one pass over the process's populated memory.
+/// Distributes the time of one pass over the process's populated memory.
 fn interpolated(
     spans: &[AddressRange],
     start: KernelTime,
@@ -179,7 +177,7 @@ fn interpolated(
     spans.iter().map(part).collect()
 }
 
-/// Clears one slice; None where the kernel does not take the advice (locked or special memory).
+/// Clears one slice; None where the kernel rejects the advice (locked or special memory).
 fn cold(target: &PidFd, slice: AddressRange) -> Result<Option<(AddressRange, KernelTime, KernelTime)>, ObserveError> {
     let before = KernelTime::now();
     match advise(target, slice.start.0, slice.len().0, Advice::Cold) {

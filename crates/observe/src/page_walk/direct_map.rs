@@ -1,8 +1,7 @@
-//! Where the kernel maps physical memory, which page-table entries speak of.
+//! Where the kernel maps physical memory, to which page-table entries point.
 //!
-//! Owns: finding the direct map's base and proving it. Never touches: other processes; everything is tried on memory of
-//! our own. A base is believed only when the page tables read through it name the same page frames as
-//! `/proc/self/pagemap` (Documentation/admin-guide/mm/pagemap.rst).
+//! Owns: finding the direct map's base and proving it. Never touches: other processes; everything is tried on our own memory. A base is accepted only
+//! if the page tables read through it name the same page frames as `/proc/self/pagemap` (Documentation/admin-guide/mm/pagemap.rst).
 
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
 use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
@@ -15,13 +14,13 @@ use crate::page_walk::{Layout, ObserveError};
 /// Where the direct map starts without KASLR (Documentation/arch/x86/x86_64/mm.rst), with 4 and 5 levels.
 const FIXED_FOUR_LEVELS: u64 = 0xffff_8880_0000_0000;
 const FIXED_FIVE_LEVELS: u64 = 0xff11_0000_0000_0000;
-/// The direct map of 5 levels lies below this address, that of 4 levels above it.
+/// The 5-level direct map lies below this address, the 4-level one above it.
 const LEVELS_BOUNDARY: u64 = 0xffff_8000_0000_0000;
 /// KASLR moves the direct map in steps of 1 GiB.
 const STEP: u64 = GIANT_PAGE;
-/// No machine is tried for more than 64 TiB of physical addresses.
+/// At most 64 TiB of physical addresses are tried.
 const MOST_CANDIDATES: u64 = 1 << 16;
-/// Physical addresses that may lie above the last RAM of `/proc/iomem`, for memory plugged in later.
+/// Physical addresses allowed above the last RAM of `/proc/iomem`, for memory plugged in later.
 const SLACK: u64 = 4 * GIANT_PAGE;
 
 /// Finds the layout and proves it.
@@ -47,14 +46,13 @@ pub(super) fn find(reader: &mut PageTableReader, root: &Root) -> Result<Layout, 
     Err(ObserveError::NoDirectMap)
 }
 
-/// The bits of an entry that hold a physical address: up to what the processor has, so that an encryption bit above
-/// (AMD SME) is left out.
+/// The bits of an entry that hold a physical address: as many as the processor has, which excludes an encryption bit above (AMD SME).
 fn frame_mask(physical_bits: u32) -> u64 {
     ((1u64 << physical_bits.clamp(32, 52)) - 1) & !(BASE_PAGE - 1)
 }
 
-/// Bases worth trying when the kernel does not tell its own: what it is without KASLR, then every step downwards from the
-/// top-level table, which lies in the direct map itself.
+/// Bases worth trying when the kernel does not reveal its own: the one without KASLR, then every step downwards from the top-level table, which is
+/// itself in the direct map.
 fn candidates(root: &Root, top: u64, levels: u32) -> impl Iterator<Item = u64> {
     let fixed = if levels == 5 { FIXED_FIVE_LEVELS } else { FIXED_FOUR_LEVELS };
     let highest = iomem::end_of_memory(root).ok().flatten().map_or(u64::MAX, |end| end.saturating_add(SLACK));
@@ -63,7 +61,7 @@ fn candidates(root: &Root, top: u64, levels: u32) -> impl Iterator<Item = u64> {
     std::iter::once(fixed).chain(below_top.take_while(move |&base| base >= fixed))
 }
 
-/// Memory of our own whose page frames pagemap tells.
+/// Our own memory, with the page frames that pagemap names.
 struct Evidence {
     mapping: AlignedMemory,
     frames: Vec<u64>,
@@ -84,7 +82,7 @@ impl Evidence {
         if frames.contains(&0) { Err(ObserveError::HiddenFrames) } else { Ok(Self { mapping, frames }) }
     }
 
-    /// Whether the page tables, read with this layout, name the page frames that pagemap names.
+    /// Whether the page tables, read with this layout, name the same page frames as pagemap.
     fn proves(&self, own: &mut AttachedReader<'_>, layout: Layout) -> Result<bool, ObserveError> {
         let range = AddressRange::new(Address(self.mapping.address()), Bytes(HUGE_PAGE));
         let mut found = Vec::new();

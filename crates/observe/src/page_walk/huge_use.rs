@@ -1,12 +1,11 @@
-//! Which huge pages a program uses, told by a scan that flushes the TLB.
+//! Which huge pages a program uses, determined by a scan that flushes the TLB.
 //!
 //! Owns: the flush, and the reads after it. Never touches: rates of page walks, which were counted before.
 //!
-//! A huge page that stays in the TLB is never walked, so its bit stays clear however often it is used. Advising `MADV_COLD` flushes
-//! what it clears, but only where a bit is set. For a huge page, and for base pages more than 33 apart, the kernel then flushes the whole
-//! TLB for this process (`flush_tlb_mm_range`, arch/x86/mm/tlb.c), and the first access to each huge page is a walk. Where no bit is set
-//! nothing is flushed; but a program that had no CPU time used nothing. *Cost*: one walk for each page that the program uses, and the
-//! advised pages move to the inactive list.
+//! A huge page that stays in the TLB is never walked, so its bit stays clear however often it is used. Advising `MADV_COLD` flushes what it clears,
+//! but only where a bit is set. For a huge page, and for base pages more than 33 apart, the kernel flushes the whole TLB for this process
+//! (`flush_tlb_mm_range`, arch/x86/mm/tlb.c); the first access to each huge page is then a walk. Where no bit is set nothing is flushed; but a
+//! program that had no CPU time used nothing. *Cost*: one walk for each page that the program uses, and the advised pages move to the inactive list.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -20,26 +19,26 @@ use kernel::pagemap::{Entry, Pagemap};
 use crate::kernel_time::KernelTime;
 use crate::page_walk::{Cursor, ObserveError, Watch, timed_read};
 
-/// Delays after the flush at which bits are read.
+/// Delays between the flush and the reads.
 const DELAYS: [Duration; 4] =
     [Duration::from_millis(1), Duration::from_millis(3), Duration::from_millis(10), Duration::from_millis(30)];
-/// A flush of more pages than this flushes everything (`tlb_single_page_flush_ceiling`, 33 unless someone changed it).
+/// A flush of more pages than this flushes everything (`tlb_single_page_flush_ceiling`, 33 by default).
 const FLUSHES_ALL: u64 = 64;
-/// How much one call covers: huge pages take next to no time.
+/// Memory covered by one call: huge pages take next to no time.
 const SLICE: Bytes = Bytes(1 << 30);
-/// Huge pages, and then pieces, tried for the flush: one of them may be shared, or locked.
+/// Huge pages, and then pieces, tried for the flush: some may be shared or locked.
 const TRIES: usize = 8;
-/// Pieces examined in search of some that nobody shares.
+/// Pieces examined to find unshared ones.
 const MOST_PIECES: usize = 4096;
 /// The shortest time for which a huge page counts as unused.
 pub(super) const LEAST: Duration = Duration::from_millis(500);
 
 impl Watch<'_> {
-    /// Finds out how soon each huge page is used, and by the end of the window whether at all.
+    /// Finds out how soon each huge page is used, and whether it is used at all by the end of the window.
     pub(super) fn tell_use_of_huge(&mut self, end: Instant) -> Result<(), ObserveError> {
         let spans = spans_of_huge(&self.regions);
         let (Some(first), Some(last)) = (spans.first().copied(), spans.last().copied()) else { return Ok(()) };
-        // Where it is refused the bits stay, and the pages count as used.
+        // Where the advice is rejected the bits stay, and the pages count as used.
         let cleared: Vec<AddressRange> = spans.into_iter().filter(|span| self.is_made_cold(span)).collect();
         let range = AddressRange { start: first.start, end: last.end };
         if !self.flush(&cleared) {
@@ -70,7 +69,7 @@ impl Watch<'_> {
         advise(self.target.handle(), range.start.0, range.len().0, Advice::Cold).is_ok()
     }
 
-    /// Flushes the TLB for the process; whether that was done, by clearing a huge page that was walked or else by a piece of base pages.
+    /// Flushes the process's TLB by clearing a walked huge page or, failing that, a piece of base pages. Returns whether that worked.
     fn flush(&self, cleared: &[AddressRange]) -> bool {
         let Ok(pagemap) = Pagemap::open(self.root, self.target.pid()) else { return false };
         let was_cleared = |region: &&Region| cleared.iter().any(|span| span.contains(region.start));
@@ -90,14 +89,14 @@ impl Watch<'_> {
         })
     }
 
-    /// Bounds the accesses of each page by how long the program ran without using it: at random (Poisson), a page with two accesses in
-    /// a time stays unused that long with the chance e^-2. What is never seen used is not; a program that hardly ran may have been
-    /// kept from running, which is why several reads must agree.
+    /// Bounds the accesses to each page by how long the program ran without using it: with random accesses (Poisson), a page with two accesses in
+    /// some time stays unused that long with probability e^-2. A page never seen in use has none; a program that hardly ran may have been kept from
+    /// running, which is why several reads must agree.
     fn bound_use(&mut self, range: AddressRange, reads: &[KernelTime], first_seen: &[Option<u8>]) {
         let flushed = reads[0];
         let ran = |until: KernelTime| {
             let passed = until.since(flushed);
-            // Many threads have more time together than passes, but their accesses are counted by the time that passes.
+            // Many threads together may have more CPU time than wall time, but their accesses are counted by wall time.
             self.clock.ran(flushed, until).map_or(passed, |ran| ran.min(passed))
         };
         let ran: Vec<Nanos> = reads.iter().map(|&read| ran(read)).collect();
@@ -109,7 +108,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Nothing could be flushed: only of a program that does not run it is known what it uses.
+    /// Nothing could be flushed: use is known only if the program does not run.
     fn see_whether_it_rests(&mut self, range: AddressRange, end: Instant) -> Result<(), ObserveError> {
         self.clock.tick();
         let since = KernelTime::now();
@@ -135,7 +134,7 @@ fn spans_of_huge(regions: &[Region]) -> Vec<AddressRange> {
     spans
 }
 
-/// Whether no other process maps this page: bits of those that another one maps are left alone, so that nothing is flushed.
+/// Whether no other process maps this page: shared pages' bits are left alone, so nothing is flushed.
 fn is_own(pagemap: &Pagemap, page: Address) -> bool {
     let mut entry = [Entry::default()];
     pagemap.read(page, &mut entry).is_ok() && entry[0].is_exclusive()
@@ -145,8 +144,8 @@ fn last_page(piece: &AddressRange) -> Address {
     Address(piece.end.0 - BASE_PAGE)
 }
 
-/// Pieces from one walked base page to another far enough away. Each is of one mapping, for each mapping is flushed on its own, and
-/// cuts no huge page, for that would be split.
+/// Pieces from one walked base page to another far enough away. Each lies in one mapping, because each mapping is flushed separately, and cuts
+/// through no huge page, which would split it.
 fn walked_pieces(mappings: &[Mapping], regions: &[Region]) -> impl Iterator<Item = AddressRange> {
     let may_be_flushed = |region: &&Region| !region.huge && region.obstacle.is_none() && region.unobserved == 0;
     let mut begun: Option<(Address, AddressRange)> = None;
@@ -190,7 +189,7 @@ mod tests {
         Region { walked, mapping: Some(0), ..region(number, 1.0, 0) }
     }
 
-    /// In a mapping of 4,000 regions: where each piece starts and how long it is, in base pages.
+    /// In a mapping of 4,000 regions: the start and length of each piece, in base pages.
     fn pieces(regions: &[Region]) -> Vec<(u64, u64)> {
         let mappings = [mapping(AddressRange { start: at(0), end: at(4000) })];
         let in_pages = |piece: AddressRange| ((piece.start.0 - at(0).0) / BASE_PAGE, piece.len().0 / BASE_PAGE);

@@ -1,6 +1,6 @@
-//! The first scan of an observation: what is mapped where, and what is present.
+//! The first scan of an observation: the mappings, and what is present.
 //!
-//! Owns: one reading of the mappings and of all page tables. Never touches: accessed bits.
+//! Owns: one read of the mappings and of all page tables. Never touches: accessed bits.
 
 use std::time::Instant;
 
@@ -14,19 +14,19 @@ use crate::node_policy;
 use crate::page_walk::reader::{Entries, PageTableReader};
 use crate::page_walk::{ObserveError, resident, timed_read};
 
-/// What is there before anything is cleared.
+/// The state before anything is cleared.
 pub(super) struct InitialScan {
-    /// Another one at a later read means that the process has called exec.
+    /// A different one at a later read means that the process has called exec.
     pub(super) address_space: Option<u64>,
     pub(super) mappings: Vec<Mapping>,
     pub(super) regions: Vec<Region>,
-    /// Of each region, how many base pages have their bit set.
+    /// For each region, how many base pages have their bit set.
     pub(super) accessed: Vec<u32>,
 }
 
 impl InitialScan {
-    /// Finds out what is mapped where; `cost` takes the reading. `each` gets every region with the mappings and the table that
-    /// maps it, and its number among the regions of that table.
+    /// Reads the mappings; `cost` accounts for it. `each` gets every region with the mappings, the table that maps it, and its index among the
+    /// regions of that table.
     pub(super) fn at(
         root: &Root,
         reader: &mut PageTableReader,
@@ -71,7 +71,7 @@ impl InitialScan {
         Pages(self.base().map(|(region, _)| region.present.len() as u64).sum())
     }
 
-    /// Those of them whose bits are set.
+    /// The base pages whose bits are set.
     pub(super) fn base_pages_accessed(&self) -> Pages {
         Pages(self.base().map(|(_, accessed)| u64::from(*accessed)).sum())
     }
@@ -80,7 +80,7 @@ impl InitialScan {
         self.regions.iter().zip(&self.accessed).filter(|(region, _)| !region.huge)
     }
 
-    /// As an answer, in which nothing was watched.
+    /// The scan as a heat in which nothing was observed.
     pub(super) fn heat(self, root: &Root, target: &Target, cost: Cost) -> Result<Heat, ObserveError> {
         Ok(Heat {
             address_space: self.address_space,

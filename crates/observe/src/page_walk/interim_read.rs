@@ -1,11 +1,9 @@
-//! Early readings: what was walked a millisecond after it was cleared, read while the rest is still being cleared.
+//! Interim reads: what was walked a millisecond after it was cleared, read while the rest is still being cleared.
 //!
-//! Owns: following the front up to which bits are cleared, from counts alone. Never touches: page tables; whoever reads
-//! them reports here.
+//! Owns: following the front up to which bits are cleared, from counts alone. Never touches: page tables; the reader of the tables reports here.
 //!
-//! Clearing goes upwards through the address space and takes 12 ms/GiB. By its end a busy program has walked all of what came first
-//! again, so that a read tells "at least once" of every page and rates come out too low. A region whose count of accessed pages
-//! drops has just been passed by the front.
+//! Clearing proceeds upwards through the address space at 12 ms/GiB. By its end a busy program has walked everything cleared first again, so a read
+//! shows "at least once" for every page and rates come out too low. When a region's count of accessed pages drops, the front has just passed it.
 
 use std::ops::Range;
 
@@ -15,14 +13,14 @@ use heat::units::{Address, Nanos};
 
 use crate::kernel_time::KernelTime;
 
-/// How long after it was passed a region is read for the last time.
+/// How long after the front passed a region it may still be read.
 const AGE: Nanos = Nanos(1_500_000);
-/// A read sooner than this tells little: where the front was is known to within a interim read.
+/// A read sooner than this tells little: the position of the front is known only to within one interim read.
 const TOO_SOON: Nanos = Nanos(300_000);
 /// Regions read ahead of the front: what is cleared in 4 ms.
 const AHEAD: usize = 160;
 
-/// One region, as far as interim reads go.
+/// The interim reads of one region.
 #[derive(Clone, Copy, Debug, Default)]
 struct InterimRead {
     /// When the front was seen to have passed.
@@ -32,10 +30,10 @@ struct InterimRead {
     walked: u32,
 }
 
-/// What a interim read found of one region.
+/// What an interim read found in one region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// Its number in the batch.
+    /// Its index in the batch.
     pub(super) index: usize,
     /// When it was read.
     pub(super) at: KernelTime,
@@ -48,16 +46,16 @@ pub(super) struct InterimReads {
     /// Pages of each region with a bit set before clearing.
     before: Vec<u32>,
     regions: Vec<InterimRead>,
-    /// The first region that may still have to be read.
+    /// The first region that may still need reading.
     trail: usize,
-    /// The first region that was not seen to be passed.
+    /// The first region that the front was not seen to pass.
     front: usize,
-    /// Regions by which the front was seen to have come, and when.
+    /// The positions of the front, as regions, and when it was seen there.
     fronts: Vec<(usize, KernelTime)>,
 }
 
 impl InterimReads {
-    /// Before anything is cleared: how many pages of each region have their bit set.
+    /// Before anything is cleared: `before` is the number of pages of each region with their bit set.
     pub(super) fn new(before: &[u32]) -> Self {
         Self {
             before: before.to_vec(),
@@ -68,12 +66,12 @@ impl InterimReads {
         }
     }
 
-    /// The regions worth reading now; empty when all have been passed and read.
+    /// The regions worth reading now; empty after all have been passed and read.
     pub(super) fn window(&self) -> Range<usize> {
         self.trail..(self.front + AHEAD).min(self.regions.len())
     }
 
-    /// Takes note of what one read of a window found, ascending.
+    /// Records what one read of a window found, ascending.
     pub(super) fn note(&mut self, found: &[Seen]) {
         let dropped = |seen: &&Seen| seen.walked * 4 < self.before[seen.index] * 3;
         if let Some(seen) = found.iter().rev().find(dropped).filter(|seen| seen.index >= self.front) {
@@ -91,12 +89,12 @@ impl InterimReads {
         }
     }
 
-    /// Where the front was, and when.
+    /// The positions of the front over time.
     pub(super) fn fronts(&self, regions: &[Region]) -> Vec<(Address, KernelTime)> {
         self.fronts.iter().map(|&(index, at)| (regions[index].range().end, at)).collect()
     }
 
-    /// What was seen of a region that was cleared at that time; nothing (no delay) if it was not read early, or too soon.
+    /// What was seen of a region cleared at that time; nothing (no delay) if it was not read early, or read too soon.
     pub(super) fn read_count(&self, index: usize, cleared_at: KernelTime) -> ReadCount {
         let InterimRead { read_at, walked, .. } = self.regions[index];
         let delay = read_at.since(cleared_at);
@@ -110,7 +108,7 @@ mod tests {
 
     const US: u64 = 1000;
 
-    /// A program all of whose pages are walked within `rewalk`, cleared from 1 ms on, a region in 20 us, read every 200 us.
+    /// A program whose pages are all walked within `rewalk`; it is cleared from 1 ms on, one region in 20 us, and read every 200 us.
     fn watched(regions: usize, rewalk: u64) -> InterimReads {
         let mut interim_reads = InterimReads::new(&[512; 2000][..regions]);
         for now in (1000 * US..1000 * US + regions as u64 * 20 * US).step_by(200_000) {

@@ -6,7 +6,7 @@ use libbpf_rs::{ErrorExt, Link, MapCore, MapFlags, Object, ObjectBuilder};
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mmap_calls.bpf.o"));
 
-/// The counter, loaded; nothing is counted until it is attached.
+/// The counter, loaded; it counts nothing until it is attached.
 pub(super) struct MmapCalls {
     object: Object,
 }
@@ -23,7 +23,7 @@ impl MmapCalls {
         Ok(Self { object: ObjectBuilder::default().open_memory(PROGRAM)?.load()? })
     }
 
-    /// Counts from now on the calls of the program with this address space (the kernel's address of its `mm_struct`).
+    /// Begins to count the calls of the program with this address space (the kernel's address of its `mm_struct`).
     ///
     /// Errors: this kernel has no tracepoint `mmap_lock_start_locking`.
     pub(super) fn count(&mut self, address_space: u64) -> libbpf_rs::Result<Counting<'_>> {

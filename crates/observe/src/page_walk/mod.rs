@@ -1,12 +1,11 @@
 //! The `page-walk` tracker: clear accessed bits once, read them several times.
 //!
-//! Owns: the order of steps of one observation. Never touches: placement, nor contents, of the target's memory.
+//! Owns: the order of steps of one observation. Never touches: the target's memory, neither its placement nor its contents.
 //!
-//! After clearing without a TLB flush, the CPU sets a page's bit only when it walks the page table for it, and page walks
-//! are what huge pages save. *Bits*: walks (or accesses, where memory is cleared in slices: [`clear`]). *Bias*: a huge
-//! page that stays in the TLB seems idle; rates above one walk a page in the first millisecond are estimated. *Cost*:
-//! reading ~0.5 ms/GiB of base pages with no lock taken; clearing ~12 ms/GiB; and the program loses 35 to 125 ms for each GiB
-//! that it walks again, because the processor sets each bit anew ([`crate::first_walk`]).
+//! After clearing without a TLB flush, the CPU sets a page's bit only when it walks the page table for it, and page walks are what huge pages save.
+//! *Bits*: walks (or accesses, where memory is cleared in slices: [`clear`]). *Bias*: a huge page that stays in the TLB seems idle; rates above one
+//! walk per page in the first millisecond are estimated. *Cost*: reading takes about 0.5 ms/GiB of base pages and no lock, clearing about 12 ms/GiB;
+//! and the program loses 35 to 125 ms for each GiB that it walks again, because the processor sets each bit anew ([`crate::first_walk`]).
 
 mod call_sampler;
 mod certainty;
@@ -51,9 +50,9 @@ use hugepilot_os::stop::Stop;
 use kernel::target::Target;
 use kernel::{Root, pagemap, process};
 
-/// From clearing one batch to the next: the last read comes after 100 ms.
+/// The time from clearing one batch to clearing the next: the last read comes after 100 ms.
 const BATCH_TIME: Nanos = Nanos(100_000_000);
-/// From one interim read to the next.
+/// The time between interim reads.
 const BETWEEN_EARLY_READS: Duration = Duration::from_micros(200);
 /// The end of the lower half of the address space with 5-level page tables.
 const USER_SPACE: AddressRange = AddressRange { start: Address(0), end: Address(1 << 56) };
@@ -84,15 +83,15 @@ pub struct PageWalk {
     root: Root,
     reader: PageTableReader,
     frames: FrameTables,
-    /// What the program loses for each page that it walks again; None until it is needed.
+    /// What the program loses for each page that it walks again; None until needed.
     price: Option<Nanos>,
     calls: CallSampler,
 }
 
 impl PageWalk {
-    /// Loads the eBPF programs and finds the kernel's direct map, proven on memory of our own.
+    /// Loads the eBPF programs and finds the kernel's direct map, proven on our own memory.
     ///
-    /// Errors: a capability or ability of the kernel is missing; the message names it.
+    /// Errors: a capability or kernel feature is missing; the message names it.
     pub fn new() -> Result<Self, ObserveError> {
         let root = Root::host();
         let mut reader = PageTableReader::load()?;
@@ -101,7 +100,7 @@ impl PageWalk {
         Ok(Self { root, reader, frames, price: None, calls: CallSampler::default() })
     }
 
-    /// Finds out how this process is cleared: perhaps by watching for a moment what it does.
+    /// Decides how this process is cleared, perhaps after watching its calls for a moment.
     fn choose_clearing(
         &mut self,
         target: &Target,
@@ -123,7 +122,7 @@ impl PageWalk {
         Ok(Clearing { method: reason.method(), reason, expected, bits_set_again, calls, reclaim })
     }
 
-    /// Scans everything, and chooses how much of it is observed, and how.
+    /// Scans everything, and decides how much of it to observe, and how.
     fn begin<'a>(
         &'a mut self,
         target: &'a Target,
@@ -172,7 +171,7 @@ impl PageWalk {
         *self.price.get_or_insert_with(|| first_walk::price(&self.root))
     }
 
-    /// Reads the tables of base pages once.
+    /// Reads each table of base pages once.
     fn each_base_table(&mut self, target: &Target, mut each: impl FnMut(PageTable<'_>)) -> Result<(), ObserveError> {
         let (range, thread) = (self.reader.layout.user_space(), crate::living_thread(target)?);
         self.reader.attach(target.pid(), thread)?.read(range, |table| {
@@ -182,7 +181,7 @@ impl PageWalk {
         })
     }
 
-    /// As [`Tracker::survey`]. `each` gets every region, ascending, with its entries, and answers whether its growth is wanted.
+    /// As [`Tracker::survey`]. `each` gets every region, ascending, with its entries, and returns whether its growth is needed.
     pub(super) fn survey_pages(
         &mut self,
         target: &Target,
@@ -223,7 +222,7 @@ impl Tracker for PageWalk {
         for (number, batch) in batches.iter().enumerate() {
             watch.clear(batch)?;
             watch.follow(batch)?;
-            // A region may lie in two batches; it is settled with the second.
+            // A region may be in two batches; it is settled with the second.
             let next = batches.get(number + 1).map_or(watch.regions.len(), |next| watch.indices(next).start);
             watch.settle(next)?;
         }
@@ -255,7 +254,7 @@ fn resident(root: &Root, pid: u32) -> Result<Bytes, ObserveError> {
     Ok(process::ProcessStatus::read(root, pid)?.vm_rss)
 }
 
-/// How much of the memory is observed, in batches of so many bits.
+/// How much of the memory is observed, in batches of at most this many bits.
 fn coverage(scan: &InitialScan, options: &ObserveOptions, most_bits: Option<Pages>) -> Coverage {
     let takes = most_bits.map_or(Nanos(0), |most| time_for(scan.base_pages_accessed(), most));
     match options.clearing {
@@ -264,12 +263,12 @@ fn coverage(scan: &InitialScan, options: &ObserveOptions, most_bits: Option<Page
     }
 }
 
-/// The most bits that are cleared together, where a program may be slowed down by so much: setting them again takes it so long each.
+/// The most bits to clear together, given how much a program may be slowed down and the cost of setting each again.
 fn bits_of_a_batch(max_slowdown: Slowdown, price: Nanos) -> Pages {
     Pages((BATCH_TIME.seconds() * max_slowdown.0 / price.seconds().max(1e-9)) as u64)
 }
 
-/// How long it takes to clear so many bits, batch by batch.
+/// How long it takes to clear this many bits, batch by batch.
 fn time_for(bits: Pages, of_a_batch: Pages) -> Nanos {
     Nanos(bits.0.div_ceil(of_a_batch.0.max(1)).saturating_mul(BATCH_TIME.0))
 }
@@ -307,19 +306,19 @@ struct Watch<'a> {
     address_space: Option<u64>,
     mappings: Vec<Mapping>,
     regions: Vec<Region>,
-    /// Of each region, how many base pages had their bit set before anything was cleared.
+    /// For each region, how many base pages had their bit set before anything was cleared.
     accessed: Vec<u32>,
     /// For each region, what was seen at each delay.
     read_counts: Vec<ReadCounts>,
-    /// And how the pages lay that were walked by the first of them.
+    /// How the pages walked by the first of those reads are distributed.
     early: Vec<EarlyReads>,
-    /// When what was cleared, a batch after the other, with the regions of the batch.
+    /// When each batch was cleared, with the regions of the batch.
     cleared: Vec<(Range<usize>, Cleared)>,
     /// How many of the regions are settled.
     settled: usize,
-    /// When all were.
+    /// When all were settled.
     settled_at: KernelTime,
-    /// Pieces of base pages by which the TLB may be flushed.
+    /// Pieces of base pages that can be used to flush the TLB.
     pieces: Vec<AddressRange>,
     clock: ProgramClock,
     cost: Cost,
@@ -330,7 +329,7 @@ impl Watch<'_> {
         wait_until(deadline, self.target, self.stop)
     }
 
-    /// What is cleared together.
+    /// The ranges that are cleared together.
     fn batches(&self) -> Vec<Vec<AddressRange>> {
         let bits = |index: usize| if self.regions[index].huge { 1 } else { u64::from(self.accessed[index]) };
         let set_in = |slice: AddressRange| Pages(self.indices(&[slice]).map(bits).sum());
@@ -343,7 +342,7 @@ impl Watch<'_> {
         self.reach.pass_over_huge(&mut self.regions);
         self.clock.tick();
         self.settled_at = KernelTime::now();
-        // The window is what is left after the program's calls were counted.
+        // The window begins after the program's calls were counted.
         let sampled = self.clearing.calls.map_or(Nanos(0), |calls| calls.length);
         let mut end = started + sampled.duration() + self.options.window.duration();
         if self.options.tell_use_of_huge {
@@ -354,7 +353,7 @@ impl Watch<'_> {
         self.read_end_of_window()
     }
 
-    /// What all reads say together of a window of this length.
+    /// The combined result of all reads for a window of this length.
     fn heat(mut self, batches: &[Vec<AddressRange>], window: Nanos, busy_cpus: f64) -> Result<Heat, ObserveError> {
         let busy_cpus = self.keep_pace().unwrap_or(busy_cpus);
         self.account_for_bits();
@@ -384,7 +383,7 @@ impl Watch<'_> {
         index_of(first.start.region())..index_of(last.end)
     }
 
-    /// Clears one batch, and reads meanwhile what was cleared a moment ago.
+    /// Clears one batch, and meanwhile reads what was cleared a moment ago.
     fn clear(&mut self, batch: &[AddressRange]) -> Result<(), ObserveError> {
         let of_batch = self.indices(batch);
         if of_batch.is_empty() {
@@ -395,9 +394,9 @@ impl Watch<'_> {
         self.clock.tick();
         let cleared = thread::scope(|scope| {
             let clearing = scope.spawn(move || clear::clear(root, target.handle(), &how, batch));
-            // A interim read that comes late is none.
+            // A late interim read is useless.
             let _punctual = Punctual::begin(clear::READING_EARLY);
-            // What is cleared of a sample lies apart, and is cleared soon.
+            // The regions of a sample are apart, and cleared quickly.
             while !self.reach.is_sample() && !clearing.is_finished() && !interim_reads.window().is_empty() {
                 self.interim_read(of_batch.start, &mut interim_reads)?;
                 thread::sleep(BETWEEN_EARLY_READS);
@@ -441,7 +440,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Reads the batch that was cleared last at growing delays.
+    /// Reads the batch cleared last, at growing delays.
     fn follow(&mut self, batch: &[AddressRange]) -> Result<(), ObserveError> {
         let Some((_, cleared)) = self.cleared.last() else { return Ok(()) };
         let Some((first, last)) = batch.first().zip(batch.last()) else { return Ok(()) };
@@ -479,11 +478,11 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Turns delays into what they would have been, had the program had the processors all along that it has when nobody is clearing:
-    /// how many, if that could be counted.
+    /// Converts delays to those of a program that always has the processors it has while nothing is being cleared. Returns how many those are, if
+    /// that could be counted.
     fn keep_pace(&mut self) -> Option<f64> {
         let cleared = self.cleared.iter().rev().find_map(|(_, cleared)| cleared.end())?;
-        // Asking about frames takes processors from the program, too, but little may be left of the window after it.
+        // Queries about frames also take processors from the program, but little may be left of the window after them.
         let since = |from: KernelTime| Some((from, self.clock.busy_cpus_since(from)?));
         let (undisturbed, busy_cpus) = since(self.settled_at).or_else(|| since(cleared))?;
         self.cost.program = self.clock.lost_before(undisturbed, busy_cpus);
@@ -497,7 +496,7 @@ impl Watch<'_> {
         Some(busy_cpus)
     }
 
-    /// What was walked by the end of the window.
+    /// Reads what was walked by the end of the window.
     fn read_end_of_window(&mut self) -> Result<(), ObserveError> {
         let mut at = Cursor::new(&mut self.regions);
         self.clock.tick();
@@ -509,7 +508,7 @@ impl Watch<'_> {
         })
     }
 
-    /// Estimates what the program loses by setting again, in walking, the bits that were cleared.
+    /// Estimates what the program loses when its walks set the cleared bits again.
     fn account_for_bits(&mut self) {
         let bits = |region: &Region| match region.walked_in_window {
             _ if region.huge => u64::from(region.unobserved == 0),
@@ -520,12 +519,12 @@ impl Watch<'_> {
     }
 }
 
-/// The first address of a region at which something is present: clearing may have covered only a part of the region.
+/// The first address of a region at which something is present; only a part of the region may have been cleared.
 fn first_byte(region: &Region) -> Address {
     region.present.iter().next().map_or(region.start, |page| region.page(page))
 }
 
-/// Walks along the regions as page tables come by in ascending order.
+/// Follows the regions as page tables arrive in ascending order.
 struct Cursor<'a> {
     regions: &'a mut [Region],
     next: usize,
@@ -536,14 +535,14 @@ impl<'a> Cursor<'a> {
         Self { regions, next: 0 }
     }
 
-    /// The region that starts here, if it was there at the first scan.
+    /// The region that starts here, if it existed at the first scan.
     fn find(&mut self, start: Address) -> Option<(usize, &mut Region)> {
         self.next += self.regions[self.next..].iter().take_while(|region| region.start < start).count();
         let index = self.next;
         self.regions.get_mut(index).filter(|region| region.start == start).map(|region| (index, region))
     }
 
-    /// The region after the one found last, if it starts before `end`.
+    /// The region after the last one found, if it starts before `end`.
     fn next_before(&mut self, end: Address) -> Option<&mut Region> {
         let next = self.regions.get(self.next + 1)?;
         self.next += usize::from(next.start < end);

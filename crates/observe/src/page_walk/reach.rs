@@ -1,4 +1,4 @@
-//! What one observation reaches: all of a program, or a sample of its base pages.
+//! The scope of one observation: all of a program, or a sample of its base pages.
 //!
 //! Owns: which regions are cleared, and which page tables are read. Never touches: either.
 
@@ -10,21 +10,21 @@ use heat::{Mapping, Region, Sample};
 
 use crate::mapped;
 
-/// Page tables between two sampled blocks are read with them where they map less than this: reading them takes less than another call.
+/// Page tables between two sampled blocks are also read where they map less than this: that is cheaper than another call.
 const READ_THROUGH: Bytes = Bytes(128 << 20);
 
-/// What is observed.
+/// The scope.
 pub(super) struct Reach {
     /// Indices of the regions in the sample, ascending; None where everything is observed.
     drawn: Option<Vec<Range<usize>>>,
-    /// Whether huge pages are observed, too, in the sample and outside of it.
+    /// Whether huge pages are observed, too, inside and outside the sample.
     with_huge: bool,
     /// Addresses whose page tables are read, ascending.
     to_read: Vec<AddressRange>,
 }
 
 impl Reach {
-    /// `regions`: all there are, in `user_space`. `tell_use_of_huge`: whether huge pages are observed, too.
+    /// `regions`: all regions, in `user_space`. `tell_use_of_huge`: whether huge pages are observed, too.
     pub(super) fn of(coverage: Coverage, regions: &[Region], user_space: AddressRange, tell_use_of_huge: bool) -> Self {
         let drawn = match coverage {
             Coverage::Everything => None,
@@ -46,7 +46,6 @@ impl Reach {
         if region.huge { self.with_huge } else { self.drawn.as_ref().is_none_or(in_sample) }
     }
 
-    /// Whether it is a sample.
     pub(super) fn is_sample(&self) -> bool {
         self.drawn.is_some()
     }
@@ -60,7 +59,7 @@ impl Reach {
         mapped::spans(&observed.map(|(_, region)| region.clone()).collect::<Vec<_>>(), mappings)
     }
 
-    /// Notes which regions were not observed. Base pages outside of a sample are known by not having been cleared; huge pages never are.
+    /// Marks the regions that were not observed. Base pages outside a sample are recognized by not having been cleared; huge pages are never cleared.
     pub(super) fn pass_over_huge(&self, regions: &mut [Region]) {
         if !self.with_huge {
             let huge = regions.iter_mut().filter(|region| region.huge);
@@ -75,13 +74,13 @@ impl Reach {
         parts.map(|part| AddressRange { start: part.start.max(range.start), end: part.end.min(range.end) }).collect()
     }
 
-    /// What follows for the whole from a sample whose regions are rated; None where everything was observed.
+    /// The projection from a sample of rated regions to the whole; None where everything was observed.
     pub(super) fn sample(&self, regions: &[Region]) -> Option<Sample> {
         self.drawn.as_ref().map(|drawn| Sample::of(drawn, regions))
     }
 }
 
-/// Ascending ranges, with those made one that lie close together.
+/// Ascending ranges, merged where they are close together.
 fn joined(ranges: impl Iterator<Item = AddressRange>) -> Vec<AddressRange> {
     let mut joined: Vec<AddressRange> = Vec::new();
     for range in ranges {

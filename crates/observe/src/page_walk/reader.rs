@@ -1,8 +1,7 @@
 //! Copies of a process's page tables, made by the eBPF programs in `bpf/`.
 //!
-//! Owns: loading the programs, running them, and decoding their records (`bpf/page_walk.h`). Never touches: accessed
-//! bits or the target's memory. Reading page tables takes no lock of the target; listing its mappings takes the mmap lock
-//! for reading.
+//! Owns: loading the programs, running them, and decoding their records (`bpf/page_walk.h`). Never touches: accessed bits or the target's memory.
+//! Reading page tables takes no lock of the target; listing its mappings takes the mmap lock for reading.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -34,15 +33,15 @@ const MAPPING_BYTES: usize = 24;
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const ACCESSED: u64 = 1 << 5;
-/// Written since the entry was made or cleaned: by the processor, or, where the entry is write-protected by now, as the
-/// kernel keeps it (`_PAGE_SAVED_DIRTY`).
+/// Written since the entry was made or cleaned: set by the processor or, where the entry is write-protected now, kept by the kernel
+/// (`_PAGE_SAVED_DIRTY`).
 const DIRTY: u64 = 1 << 6 | 1 << 58;
 /// Without `PRESENT`: memory is there, but every access faults (mprotect, NUMA balancing); `_PAGE_PROTNONE`.
 const PROT_NONE: u64 = 1 << 8;
-/// An entry of the zero page and of device memory carries it: the kernel keeps no `struct page` count for it.
+/// Set in entries of the zero page and of device memory, for which the kernel keeps no `struct page` count.
 const SPECIAL: u64 = 1 << 9;
 
-/// The loaded programs; reads any process once the direct map's layout is known.
+/// The loaded programs; they read any process once the direct map's layout is known.
 pub(super) struct PageTableReader {
     object: Object,
     requests: MapHandle,
@@ -63,7 +62,7 @@ pub(super) struct AttachedReader<'a> {
     mm: Option<u64>,
 }
 
-/// One aligned 2 MiB (or 1 GiB) as the page tables map it.
+/// An aligned 2 MiB (or 1 GiB) as the page tables map it.
 pub(super) struct PageTable<'a> {
     /// Where it starts.
     pub(super) start: Address,
@@ -87,17 +86,17 @@ pub(super) enum Entries<'a> {
 /// The entry of one base page that is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its number in the region, 0 to 511.
+    /// Its index in the region, 0 to 511.
     pub(super) page: usize,
     /// The page frame that it maps.
     pub(super) frame: u64,
-    /// Whether the program may write to it without a page fault: then, in private memory, nobody else maps the frame.
+    /// Whether the program may write to it without a page fault: in private memory, no other process maps the frame then.
     pub(super) writable: bool,
-    /// Whether the program wrote to it since the kernel last made it clean.
+    /// Whether the program has written to it since the kernel last made it clean.
     pub(super) dirty: bool,
 }
 
-/// What one run answered.
+/// The result of one run.
 #[derive(Debug)]
 struct Reply {
     next: u64,
@@ -109,7 +108,7 @@ struct Reply {
     failures: u32,
 }
 
-/// What must be told to a run besides the layout.
+/// The parameters of a run besides the layout.
 #[derive(Default)]
 struct Request {
     range: Option<AddressRange>,
@@ -137,7 +136,7 @@ impl PageTableReader {
         })
     }
 
-    /// Attaches to a process through one of its living threads.
+    /// Attaches to a process through one of its running threads.
     pub(super) fn attach(&mut self, pid: u32, tid: u32) -> Result<AttachedReader<'_>, ObserveError> {
         let attach = |name: &str| {
             let program = self.object.progs().find(|program| program.name() == name);
@@ -155,12 +154,12 @@ impl AttachedReader<'_> {
         self.mm
     }
 
-    /// Errors from now on if the address space is another one.
+    /// Later reads fail if the address space is another one.
     pub(super) fn expecting(self, address_space: Option<u64>) -> Self {
         Self { mm: address_space, ..self }
     }
 
-    /// Reads every page table of `range` and hands each to `visit`, ascending.
+    /// Reads every page table of `range` and passes each to `visit`, ascending.
     ///
     /// Errors: the process ended or called exec since the first read, or the kernel refused.
     pub(super) fn read(
@@ -205,7 +204,7 @@ impl AttachedReader<'_> {
         }
     }
 
-    /// Where the thread's stack pointer stood when it last entered the kernel.
+    /// The thread's stack pointer when it last entered the kernel.
     pub(super) fn stack_pointer(&mut self) -> Result<Address, ObserveError> {
         Ok(Address(self.run(&self.tables, &Request::default())?.stack_pointer))
     }
@@ -220,7 +219,7 @@ impl AttachedReader<'_> {
         Ok(self.run(&self.tables, &Request { range: None, peek: address })?.peeked)
     }
 
-    /// Reads from now on with another layout.
+    /// Uses another layout from now on.
     pub(super) fn set_layout(&mut self, layout: Layout) {
         self.reader.layout = layout;
     }
@@ -241,7 +240,7 @@ impl AttachedReader<'_> {
 }
 
 impl Entries<'_> {
-    /// Whether one page larger than a base page maps it all.
+    /// Whether a single page larger than a base page maps all of it.
     pub(super) fn is_huge(&self) -> bool {
         matches!(self, Entries::Huge { .. })
     }
@@ -254,11 +253,11 @@ impl Entries<'_> {
         }
     }
 
-    /// Base pages that are present, and those of them that were accessed since the bits were cleared. Memory whose every access
-    /// faults is present and cannot be accessed.
+    /// The base pages that are present, and those accessed since the bits were cleared. Memory whose every access faults is present but cannot be
+    /// accessed.
     ///
-    /// The kernel never clears the bit of a special entry, so one that is set there tells nothing: it would make memory
-    /// that was read once, or given back, seem walked for ever.
+    /// The kernel never clears the bit of a special entry, so a set bit there tells nothing: it would make memory that was read once, or given back,
+    /// seem walked forever.
     pub(super) fn present_and_accessed(&self) -> (PageSet, PageSet) {
         match self {
             Entries::Huge { entry, .. } if entry & (PRESENT | ACCESSED) == PRESENT | ACCESSED => {
@@ -275,7 +274,7 @@ impl Entries<'_> {
         }
     }
 
-    /// How many base pages were accessed, as [`Entries::present_and_accessed`] tells them.
+    /// How many base pages were accessed, as [`Entries::present_and_accessed`] defines it.
     pub(super) fn accessed(&self) -> usize {
         match self {
             Entries::Huge { entry, .. } if entry & (PRESENT | ACCESSED) == PRESENT | ACCESSED => PAGES_PER_REGION,
@@ -304,19 +303,19 @@ impl Entries<'_> {
         })
     }
 
-    /// What `/proc/PID/pagemap` would say of one of the regions that it covers, as far as the entries tell it: page and frame.
+    /// What `/proc/PID/pagemap` would say of one of its regions, as far as the entries tell: page and frame.
     pub(super) fn as_pagemap(&self, region: usize, layout: Layout) -> [pagemap::Entry; PAGES_PER_REGION] {
         let frame = |entry: u64| (entry & layout.frame_mask) / BASE_PAGE;
         match self {
             Entries::Huge { bytes, entry } => {
-                // Low bits of a large page's address mean something else.
+                // The low bits of a large page's address have another meaning.
                 let first =
                     frame(*entry) / (bytes / BASE_PAGE) * (bytes / BASE_PAGE) + (region * PAGES_PER_REGION) as u64;
                 std::array::from_fn(|page| pagemap::Entry::present(Some(first + page as u64)))
             }
             Entries::Base(entries) => std::array::from_fn(|page| match word(entries, page * 8) {
                 entry if entry & PRESENT != 0 => pagemap::Entry::present(Some(frame(entry))),
-                // Processors must not guess where that leads, so the kernel turns its bits round.
+                // Processors must not speculate on this address, so the kernel inverts its bits.
                 entry if entry & PROT_NONE != 0 => pagemap::Entry::present(None),
                 _ => pagemap::Entry::default(),
             }),
@@ -332,7 +331,7 @@ impl Entries<'_> {
     }
 }
 
-/// Which base pages were accessed, as [`Entries::present_and_accessed`] tells them.
+/// Which base pages were accessed, as [`Entries::present_and_accessed`] defines it.
 fn accessed_words(entries: &[u8]) -> impl Iterator<Item = u64> {
     let [accessed, special] = matching(entries, [PRESENT | ACCESSED, PRESENT | SPECIAL]);
     accessed.into_iter().zip(special).map(|(accessed, special)| accessed & !special)
@@ -340,8 +339,8 @@ fn accessed_words(entries: &[u8]) -> impl Iterator<Item = u64> {
 
 /// For each of `masks`, the base pages whose entries have all of its bits, page 0 in the lowest bit of the first word.
 ///
-/// Neighbours mostly agree, so what all or none of 64 have is checked first: the compiler makes that vector code, while
-/// putting the bits together one by one would take longer than copying the table.
+/// Neighbours mostly agree, so 64 entries are first checked for all or none: the compiler vectorizes that, while assembling the bits one by one would
+/// take longer than copying the table.
 fn matching<const MASKS: usize>(entries: &[u8], masks: [u64; MASKS]) -> [[u64; PAGES_PER_REGION / 64]; MASKS] {
     let mut sets = [[0u64; PAGES_PER_REGION / 64]; MASKS];
     for (number, entries) in entries.chunks_exact(64 * 8).enumerate() {
@@ -452,7 +451,7 @@ mod tests {
         assert_eq!(found[0].frame(), Some(7));
         assert!(!found[1].is_present() && found[2].is_present());
         assert_eq!(found[2].frame(), None, "its bits are turned round");
-        // The lowest bit of the address is none of it in a large page.
+        // The lowest address bit of a large page is not part of its address.
         let giant = Entries::Huge { bytes: GIANT_PAGE, entry: PRESENT | (5 * GIANT_PAGE) | 1 << 12 };
         let third = giant.as_pagemap(2, layout);
         assert_eq!(third[1].frame(), Some(5 * GIANT_PAGE / BASE_PAGE + 2 * 512 + 1));

@@ -1,4 +1,4 @@
-//! What the bits of watched regions tell: settled for a few regions at a time, while it is known which pages were walked.
+//! What the bits of observed regions mean: settled for a few regions at a time, while it is known which pages were walked.
 //!
 //! Owns: what promoting a region would take, and which bits tell nothing. Never touches: bits, or rates.
 
@@ -14,12 +14,12 @@ use crate::frames::{Finding, Frame, Inquiry};
 use crate::page_walk::reader::{Entries, Entry, PageTable};
 use crate::page_walk::{Cursor, Layout, ObserveError, Watch};
 
-/// Regions whose frames are asked about at once: 32 GiB.
+/// Regions whose frames are queried at once: 32 GiB.
 const SETTLED_AT_ONCE: usize = 16 << 10;
 
 impl Watch<'_> {
-    /// Finds out what the bits of the next regions tell, up to this one. If nobody asked which pages are walked, that is known of few
-    /// regions at a time: it would take most of the memory.
+    /// Settles the next regions, up to `end`. Unless the caller wants to know which pages are walked, that is kept for only a few regions at a time:
+    /// it would take most of the memory.
     pub(super) fn settle(&mut self, end: usize) -> Result<(), ObserveError> {
         while self.settled < end {
             let next = self.settled..end.min(self.settled + SETTLED_AT_ONCE);
@@ -36,7 +36,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Keeps how many pages were walked when that was read for the last time.
+    /// Keeps only the number of pages walked at the last read.
     fn forget_which_pages(&mut self, of: Range<usize>) {
         let both = self.regions[of.clone()].iter_mut().zip(&self.read_counts[of]);
         for (region, read_counts) in both.filter(|(region, _)| !region.huge) {
@@ -44,7 +44,7 @@ impl Watch<'_> {
         }
     }
 
-    /// The bits of a pool's pages tell nothing: neither `clear_refs` nor `MADV_COLD` reaches them, so once set they stay.
+    /// The bits of pool pages tell nothing: neither `clear_refs` nor `MADV_COLD` reaches them, so once set they stay.
     fn pass_over_pools(&mut self, of: Range<usize>) {
         let both = self.regions[of.clone()].iter_mut().zip(&mut self.read_counts[of]);
         for (region, read_counts) in both.filter(|(region, _)| is_of_pool(region)) {
@@ -66,12 +66,12 @@ impl Watch<'_> {
         let (layout, which_pages) = (self.layout, self.options.which_pages);
         let asked = match self.clearing.method {
             ClearMethod::ClearRefs => Asked::Growth,
-            // It passes over pages that are mapped more than once.
+            // It skips pages that are mapped more than once.
             ClearMethod::MadvCold => Asked::GrowthAndMappings,
         };
         let mut visit = |table: PageTable<'_>| {
             let Some((index, region)) = at.find(table.start) else { return };
-            // What can never be promoted need not be asked about for its growth.
+            // Growth is irrelevant where promotion is impossible.
             let settled = region.obstacle.is_some() && asked == Asked::Growth;
             if failed.is_some() || region.huge || settled || region.walked.is_empty() {
                 return;
@@ -92,7 +92,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Writes down what was found out about each of these regions.
+    /// Stores the findings about each of these regions.
     fn take(&mut self, of: Range<usize>, findings: &[Finding]) {
         let both = self.regions[of.clone()].iter_mut().zip(&mut self.read_counts[of]);
         for ((region, read_counts), finding) in both.zip(findings) {
@@ -107,7 +107,7 @@ impl Watch<'_> {
     }
 }
 
-/// What is to be known of page frames.
+/// What to find out about page frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     Growth,
@@ -115,10 +115,10 @@ pub(super) enum Asked {
     GrowthAndMappings,
 }
 
-/// Notes what the entries tell of a region's growth, and gathers the frames about which they leave a doubt.
+/// Notes what the entries tell of a region's growth, and gathers the frames that they leave in doubt.
 ///
-/// Most need no question to the kernel, which takes 0.4 us for one: a page of private memory that the program can write to without
-/// a fault is mapped by nobody else, and one that it wrote to is not lazily freed; and shared memory is copied for nobody.
+/// Most need no query to the kernel, which takes 0.4 us each: a private page that the program can write to without a fault is mapped nowhere else,
+/// and one that it wrote to is not lazily freed; shared memory is never copied.
 pub(super) fn inquire(
     inquiry: &mut Inquiry<'_>,
     index: usize,
@@ -149,10 +149,10 @@ fn is_of_pool(region: &Region) -> bool {
     region.obstacle == Some(Obstacle::Hugetlb)
 }
 
-/// Takes out pages whose bits `MADV_COLD` does not clear, so that they would seem accessed for ever: those that are mapped more
-/// than once, and all in memory for which the kernel refuses the advice (locked by mlock).
+/// Excludes pages whose bits `MADV_COLD` does not clear, and which would therefore seem accessed forever: those mapped more than once, and all in
+/// memory for which the kernel rejects the advice (locked by mlock).
 ///
-/// Such a bit may still go out meanwhile, for reclaim and DAMON clear bits too: what early reads saw is held to what remains at last.
+/// Such a bit may still be cleared meanwhile, by reclaim or DAMON: early reads count only as far as the last one agrees.
 fn blind(region: &mut Region, read_counts: &mut ReadCounts, cleared: bool, mapped_often: &PageSet) {
     let walked = region.walked.without(mapped_often);
     let hidden = (region.walked.len() - walked.len()) as u16;
@@ -175,7 +175,7 @@ mod tests {
         let shared: PageSet = PageSet::first(500);
         let seen = |walked| ReadCount::new(Nanos(1), walked);
         let mut quiet = Region { walked: PageSet::first(499), ..region(0, 0.0, 0) };
-        // A bit of a shared page went out after the first reads.
+        // The bit of a shared page was cleared after the first reads.
         let mut read_counts = [seen(500), seen(500), seen(499), seen(499), seen(499), seen(499)];
         blind(&mut quiet, &mut read_counts, true, &shared);
         assert_eq!((quiet.unobserved, quiet.walked), (499, PageSet::NONE));

@@ -2,10 +2,9 @@
 //!
 //! Owns: sampling one process for one window. Never touches: accessed bits, the TLB, or the target's memory in any way.
 //!
-//! *Bits*: sampled walks. *Bias*: loads only (with IBS stores too), one access in many, so that a lukewarm page is rarely met; one of
-//! Intel's whose events are not known samples one load at a time, so that rates are at least what is told; what runs on the small
-//! ones of two kinds of cores is not seen. *Cost*: an interrupt for each sample, about [`SAMPLES_PER_SECOND`] in each thread that runs,
-//! or fewer where the kernel allows no more.
+//! *Bits*: sampled walks. *Bias*: loads only (with IBS also stores), one access in many, so a lukewarm page is rarely met; Intel processors with
+//! unknown events sample one load at a time, so their rates are lower bounds; on hybrid processors, accesses on the small cores are not seen. *Cost*:
+//! one interrupt per sample, about [`SAMPLES_PER_SECOND`] in each running thread, or fewer where the kernel allows no more.
 
 pub mod samples;
 mod tally;
@@ -29,10 +28,10 @@ use crate::window::Window;
 use crate::{ObserveError, ObserveOptions, Tracker, wait_until};
 
 const SAMPLES_PER_SECOND: u64 = 4000;
-/// From one scan of the samples to the next: they take half of the ring's room in this time.
+/// The time between scans of the samples, in which they fill half of the ring.
 const POLL: Duration = Duration::from_millis(100);
-/// What a program loses for each sample: the interrupt and the processor's own record. Taken high, because it was not measured on a
-/// machine with such a processor.
+/// What a program loses per sample: the interrupt and the processor's own record. A high assumption, because it was not measured on a machine with
+/// such a processor.
 const TAKING_A_SAMPLE: Nanos = Nanos(5_000);
 
 /// Why accesses cannot be sampled.
@@ -74,13 +73,13 @@ pub struct PerfMem {
     pmu: MemorySampling,
     /// Whole processors are sampled, because the kernel cannot follow a thread (IBS before Linux 6.2).
     by_processor: bool,
-    /// What is present and what is huge samples do not tell.
+    /// Samples do not tell what is present and what is huge.
     survey: Survey,
 }
 
 impl PerfMem {
-    /// Ready to observe any process, as was tried on this one. Errors: no PMU samples accesses, or the kernel refuses; the
-    /// tables of page frames are missing.
+    /// Ready to observe any process, after a trial on this one. Errors: no PMU samples accesses, the kernel refuses, or the tables of page frames are
+    /// missing.
     pub fn new() -> Result<Self, ObserveError> {
         let root = Root::host();
         let pmu = memory_sampling(&root)?.ok_or(PerfError::NoPmu)?;
@@ -147,7 +146,7 @@ impl Tracker for PerfMem {
 fn open(root: &Root, pmu: &MemorySampling, scope: EventScope) -> Result<Sampler, PerfError> {
     let samples = samples_per_second(root)?;
     match Sampler::open(&sampling(pmu, samples), scope) {
-        // The kernel lowers the limit by itself, while it finds that samples take too long.
+        // The kernel lowers the limit by itself while samples take too long.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) && samples_per_second(root)? < samples => {
             open(root, pmu, scope)
         }
@@ -181,7 +180,7 @@ impl Samplers {
         Self { root: root.clone(), pmu, open: BTreeMap::new() }
     }
 
-    /// Samples just these from now on.
+    /// Samples exactly these from now on.
     fn follow(&mut self, scopes: &BTreeSet<EventScope>) -> Result<(), PerfError> {
         self.open.retain(|scope, _| scopes.contains(scope));
         for &scope in scopes {
@@ -193,7 +192,7 @@ impl Samplers {
                     sampler.enable().map_err(|cause| PerfError::Refused { device: self.pmu.device, cause })?;
                     self.open.insert(scope, sampler);
                 }
-                // A thread that has ended meanwhile.
+                // The thread has ended meanwhile.
                 Err(error) if error.is(libc::ESRCH) => {}
                 Err(error) => return Err(error),
             }
@@ -242,8 +241,8 @@ mod tests {
         true
     }
 
-    /// Touches so many pages of new memory, again and again, in the scopes that are sampled, and tells the regions what was sampled. None where
-    /// this process may not.
+    /// Touches this many pages of new memory repeatedly, in the sampled scopes, and returns regions with the samples. None where this process may not
+    /// sample.
     fn regions_touched(scopes: BTreeSet<EventScope>) -> Option<Vec<Region>> {
         let mut memory = AlignedMemory::anonymous(PAGES * BASE_PAGE as usize).unwrap();
         memory.advise(0, PAGES * BASE_PAGE as usize, OwnAdvice::NoHugePage).unwrap();
@@ -271,7 +270,7 @@ mod tests {
 
     fn assert_all_told(regions: &[Region]) {
         let faults: f64 = regions.iter().map(|region| region.walks_per_second).sum();
-        // The kernel adapts the period to its rate, and each sample tells the period it stands for.
+        // The kernel adapts the period to its rate, and each sample reports its period.
         let touched = (PAGES * ROUNDS) as f64;
         assert!((0.6..1.4).contains(&(faults / touched)), "{faults} of {touched}");
         let sampled: usize = regions.iter().map(|region| region.walked.len()).sum();

@@ -1,10 +1,10 @@
 //! Samples as the kernel writes them (include/uapi/linux/perf_event.h).
 //!
-//! Owns: understanding bytes of records. Never touches: where the bytes come from; any bytes are understood or skipped.
+//! Owns: parsing the bytes of records. Never touches: their source; any bytes are parsed or skipped.
 
 use heat::units::Address;
 
-/// What a sample is asked to hold: `PERF_SAMPLE_TID`, `_ADDR`, `_PERIOD`, `_DATA_SRC`.
+/// The fields requested in a sample: `PERF_SAMPLE_TID`, `_ADDR`, `_PERIOD`, `_DATA_SRC`.
 pub const FIELDS: u64 = 1 << 1 | 1 << 3 | 1 << 8 | 1 << 15;
 
 /// `PERF_RECORD_LOST`
@@ -14,12 +14,12 @@ const SAMPLE: u32 = 9;
 /// `struct perf_event_header`: a type, flags, and the size of the whole record.
 const HEADER: usize = 8;
 
-/// A record that tells something.
+/// A record of interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerfRecord {
     /// One event of many.
     Sample(PerfSample),
-    /// So many records found no room.
+    /// This many records found no room.
     Lost(u64),
 }
 
@@ -28,11 +28,11 @@ pub enum PerfRecord {
 pub struct PerfSample {
     /// The process.
     pub pid: u32,
-    /// The address that was accessed; 0 where the event was no access.
+    /// The address that was accessed; 0 if the event was no access.
     pub address: Address,
-    /// The number of events that it stands for.
+    /// The number of events that it represents.
     pub period: u64,
-    /// Where the access found what it wanted.
+    /// Where the access found its data.
     pub source: DataSource,
 }
 
@@ -48,8 +48,8 @@ impl DataSource {
     const LEVEL_2: u64 = 0x10;
     const WALKER: u64 = 0x20;
 
-    /// Whether no TLB held the page, so that the processor walked the page table. Missing only the first level is no walk: the
-    /// second may hold the page.
+    /// Whether no TLB held the page, so the processor walked the page table. A miss of the first level alone is no walk: the second may hold the
+    /// page.
     pub fn walked(self) -> bool {
         let tlb = self.0 >> Self::DTLB;
         let only_first_level = tlb & (Self::LEVEL_1 | Self::LEVEL_2) == Self::LEVEL_1;
@@ -57,8 +57,7 @@ impl DataSource {
     }
 }
 
-/// The records in these bytes. Kinds that tell nothing here are skipped, and so are records too short for what they should hold;
-/// a record that is cut off ends it.
+/// The records in these bytes. Skips kinds without interest, and records too short for their contents; a truncated record ends it.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = PerfRecord> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -84,7 +83,7 @@ fn record(kind: u32, body: &[u8]) -> Option<PerfRecord> {
             period: word(2)?,
             source: DataSource(word(3)?),
         })),
-        // Before the number stands the event's id.
+        // The event's id precedes the number.
         LOST => Some(PerfRecord::Lost(word(1)?)),
         _ => None,
     }
@@ -96,10 +95,10 @@ pub(super) mod made {
 
     use super::*;
 
-    /// What Intel's PEBS says of a load that the second-level TLB missed (`P(TLB, MISS) | P(TLB, L2)`), found in the third-level
-    /// cache (`mem_op` LOAD, `mem_lvl` HIT | L3).
+    /// What Intel's PEBS reports for a load that the second-level TLB missed (`P(TLB, MISS) | P(TLB, L2)`), found in the third-level cache (`mem_op`
+    /// LOAD, `mem_lvl` HIT | L3).
     pub(crate) const INTEL_WALK: u64 = 0x02 | (0x02 | 0x40) << 5 | (0x04 | 0x10) << 26;
-    /// The same of one that it held (`P(TLB, HIT) | P(TLB, L1) | P(TLB, L2)`).
+    /// The same for a TLB hit (`P(TLB, HIT) | P(TLB, L1) | P(TLB, L2)`).
     pub(crate) const INTEL_HIT: u64 = 0x02 | (0x02 | 0x08) << 5 | (0x02 | 0x08 | 0x10) << 26;
 
     pub(crate) fn of_kind(kind: u32, body: &[u64]) -> Vec<u8> {
@@ -132,7 +131,7 @@ mod tests {
 
     #[test]
     fn amd_tells_a_walk_from_hits_in_either_level() {
-        // `perf_ibs_get_tlb_lvl`: of loads (0x02) and stores (0x04); nothing where the op was no access (0x01).
+        // `perf_ibs_get_tlb_lvl`: for loads (0x02) and stores (0x04); nothing where the op was no access (0x01).
         let of = |op: u64, tlb: u64| DataSource(op | tlb << 26).walked();
         assert!(of(0x02, 0x04 | 0x10) && of(0x04, 0x04 | 0x10), "missed L2");
         assert!(!of(0x02, 0x02 | 0x08), "L1 hit");

@@ -1,6 +1,6 @@
-//! Adds samples up, region by region, and makes heat of them.
+//! Adds samples up region by region, and turns them into heat.
 //!
-//! Owns: what a sample counts for. Never touches: the system.
+//! Owns: what a sample counts as. Never touches: the system.
 
 use std::collections::HashMap;
 
@@ -16,11 +16,11 @@ const KERNEL: Address = Address(1 << 63);
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pid: u32,
-    /// Each sample is a walk, and need not tell so.
+    /// Each sample is a walk, without having to say so.
     only_walks: bool,
-    /// By where they start; no more than the process has had in the window.
+    /// By start address; at most those the process has had in the window.
     regions: HashMap<Address, Hits>,
-    /// Samples of whatever process and kind.
+    /// Samples of any process and kind.
     pub(super) samples: u64,
     /// Samples that found no room.
     lost: u64,
@@ -30,7 +30,7 @@ pub(super) struct Tally {
 #[derive(Debug, Default)]
 struct Hits {
     pages: PageSet,
-    /// Walks that the samples stand for.
+    /// Walks represented by the samples.
     walks: f64,
 }
 
@@ -70,9 +70,9 @@ impl Tally {
         self.regions.contains_key(&start)
     }
 
-    /// Tells the regions what was sampled in them.
+    /// Adds the samples to the regions.
     pub(super) fn warm(&self, regions: &mut [Region], window: Nanos) {
-        // What was lost is taken to be like what was not.
+        // Lost samples are assumed to resemble the others.
         let scale = (self.samples + self.lost) as f64 / self.samples.max(1) as f64;
         for region in regions {
             match self.regions.get(&region.start) {
@@ -93,7 +93,7 @@ impl Hits {
     }
 }
 
-/// How many of the pages so many walks reach, if they come at random (Poisson): samples alone reach fewer.
+/// How many of the pages this many random walks reach (Poisson): samples alone reach fewer.
 fn reached(walks: f64, pages: usize) -> usize {
     let pages = pages.min(PAGES_PER_REGION) as f64;
     (pages * (1.0 - (-walks / pages).exp())).round() as usize

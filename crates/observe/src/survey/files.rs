@@ -2,10 +2,10 @@
 //!
 //! Owns: one pass over a process's pages, with growth. Never touches: accessed bits.
 //!
-//! *Bias*: a huge page is known by its frames, 512 in a row of one huge page, in a mapping of which the kernel says that some is
-//! mapped huge; one mapped by base pages beside it seems huge too. Before Linux 6.7 the stack of a thread that never leaves
-//! its processor looks like any memory. *Cost*: 12 ms/GiB of base pages for the kernel's counting in `smaps`, about as much
-//! for `pagemap`, and 0.4 us for each page of private memory that another process maps too.
+//! *Bias*: a huge page is recognized by its frames, 512 consecutive ones of one huge page, in a mapping with huge pages according to the kernel; one
+//! mapped by base pages beside it seems huge too. Before Linux 6.7 the stack of a thread that never leaves its processor looks like any memory.
+//! *Cost*: 12 ms/GiB of base pages for the kernel's counting in `smaps`, about as much for `pagemap`, and 0.4 us for each page of private memory that
+//! another process also maps.
 
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,12 @@ use crate::frames::{Frame, FrameTables, Inquiry};
 use crate::mapped::{self, MappingFlags, RegionCollector};
 use crate::{ObserveError, node_policy};
 
-/// Where nothing counts as resident there can be zero pages still; they are looked for in mappings up to this size only, since
-/// programs reserve far larger ones that they never touch.
+/// Where nothing counts as resident there may still be zero pages. They are searched only in mappings up to this size, since programs reserve far
+/// larger ones that they never touch.
 const LARGE_AND_EMPTY: Bytes = Bytes(1 << 30);
-/// Addresses scanned in one pass: each region of them takes a system call, present or not. This many take some 10 s.
+/// Addresses scanned in one pass: each region takes a system call, present or not. This many take about 10 s.
 const MOST_ADDRESSES: Bytes = Bytes(32 << 40);
-/// A thread that runs has no stack pointer to be read, but most enter the kernel soon.
+/// A running thread has no readable stack pointer, but most threads enter the kernel soon.
 const STACK_TRIES: u32 = 5;
 const STACK_PAUSE: Duration = Duration::from_millis(1);
 
@@ -41,8 +41,8 @@ impl FileSurvey {
         Ok(Self { root: root.clone(), frames: FrameTables::open(root)? })
     }
 
-    /// Scans once, for a tracker whose bits mean that. `each` gets every region with a page present, ascending, with its entries;
-    /// what it writes into the region stays, other than its growth, and it answers whether that is wanted.
+    /// Scans once, for a tracker whose bits have this meaning. `each` gets every region with a page present, ascending, with its entries. Its changes
+    /// to the region are kept, except for growth, and it returns whether growth is needed.
     pub(super) fn scan(
         &self,
         target: &Target,
@@ -101,7 +101,7 @@ impl FileSurvey {
         Ok(mappings)
     }
 
-    /// Adds a region, if a page of it is present; answers with its index.
+    /// Adds a region, if a page of it is present; returns its index.
     fn add(
         &self,
         start: Address,
@@ -149,7 +149,7 @@ impl FileSurvey {
     }
 }
 
-/// Where regions start that may hold a page, each once, ascending.
+/// The starts of regions that may hold a page, each once, ascending.
 fn regions_to_read(pid: u32, contents: &[smaps::SmapsMapping]) -> Result<impl Iterator<Item = Address>, ObserveError> {
     let is_worthwhile = |each: &&smaps::SmapsMapping| {
         each.resident > Bytes(0) || each.huge > Bytes(0) || each.line.range.len() <= LARGE_AND_EMPTY
@@ -166,16 +166,16 @@ fn regions_to_read(pid: u32, contents: &[smaps::SmapsMapping]) -> Result<impl It
     Ok(spans.into_iter().flat_map(|(from, to)| (from..to).step_by(HUGE_PAGE as usize)).map(Address))
 }
 
-/// The first of 512 frames that lie in a row, aligned as those of a huge page.
+/// The first of 512 consecutive frames, aligned like those of a huge page.
 fn huge_frame(entries: &[Entry]) -> Option<u64> {
     let first = entries.first()?.frame()?;
     let in_a_row = entries.iter().zip(first..).all(|(entry, frame)| entry.frame() == Some(frame));
     (first.is_multiple_of(HUGE_PAGE / BASE_PAGE) && in_a_row).then_some(first)
 }
 
-/// The frames of a region about which the kernel must be asked: of those that are nobody's file nor shared memory, which
-/// promoting copies for nobody, those that something else may map, and in a mapping with lazily freed memory all. Whether one was
-/// written to is not to be seen, but where nothing is lazily freed it plays no part.
+/// The frames of a region about which the kernel must be asked. Promoting never copies file pages or shared memory; of the others, these are the ones
+/// that something else may map and, in a mapping with lazily freed memory, all. Whether a page was written to is not visible, but matters only where
+/// something is lazily freed.
 fn unclear(region: usize, entries: &[Entry], lazily_freed: bool) -> impl Iterator<Item = Frame> {
     let frame = move |(page, entry): (usize, &Entry)| {
         let number = entry.frame().filter(|_| !entry.is_of_file() && (lazily_freed || !entry.is_exclusive()))?;

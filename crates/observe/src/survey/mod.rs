@@ -1,9 +1,9 @@
-//! A scan of what is present, what is huge and what would grow, for trackers that learn elsewhere which pages are used.
+//! A scan of what is present, what is huge and what would grow, for trackers that learn by other means which pages are used.
 //!
 //! Owns: choosing how to scan. Never touches: accessed bits.
 //!
-//! *Cost*: where eBPF may read page tables, one reading of page-walk's, some 0.5 ms/GiB of base pages; elsewhere what [`files`]
-//! takes. And in both ways, where growth is wanted, 0.4 us for each page whose entry leaves a doubt, such as one shared by fork.
+//! *Cost*: where eBPF may read page tables, one read as in page-walk, about 0.5 ms/GiB of base pages; otherwise that of [`files`]. In both cases, if
+//! growth is needed, 0.4 us for each page whose entry leaves a doubt, such as one shared by fork.
 
 mod files;
 
@@ -29,7 +29,7 @@ enum Way {
 }
 
 impl Survey {
-    /// For a tracker whose bits mean that, in the cheapest way that this machine allows. Errors: as [`Survey::without_bpf`].
+    /// For a tracker whose bits have this meaning, in the cheapest way that this machine allows. Errors: as [`Survey::without_bpf`].
     pub fn new(root: &Root, tracker: TrackerKind, meaning: Meaning) -> Result<Self, ObserveError> {
         match PageWalk::new() {
             Ok(walk) => Ok(Self { way: Way::PageTables(Box::new(walk)), tracker, meaning }),
@@ -45,11 +45,11 @@ impl Survey {
         Ok(Self { way: Way::Files(FileSurvey::open(root)?), tracker, meaning })
     }
 
-    /// Scans once. `each` gets every region with a page present, ascending, with its entries, of which only page and frame are
-    /// sure; what it writes into the region stays, other than its growth, and it answers whether that is wanted.
+    /// Scans once. `each` gets every region with a page present, ascending, with its entries, of which only page and frame are reliable. Its changes
+    /// to the region are kept, except for growth, and it returns whether growth is needed.
     ///
-    /// Errors: the process ends, its mappings or pages cannot be read, page frames are hidden (CAP_SYS_ADMIN), or its memory is scattered
-    /// too widely to be read without eBPF.
+    /// Errors: the process ends, its mappings or pages cannot be read, page frames are hidden (CAP_SYS_ADMIN), or its memory is too scattered to be
+    /// read without eBPF.
     pub fn scan(
         &mut self,
         target: &Target,

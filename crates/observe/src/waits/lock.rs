@@ -23,7 +23,7 @@ const BYTES: usize = 24;
 pub(super) struct LockWaits {
     object: Object,
     waits: MapHandle,
-    /// They hear of waits as long as these live.
+    /// They are notified of waits as long as these live.
     _links: Vec<Link>,
 }
 
@@ -37,7 +37,7 @@ impl LockWaits {
         Ok(Self { object, waits, _links: links })
     }
 
-    /// From now on this process counts, from 0.
+    /// Counts this process from now on, from 0.
     pub(super) fn choose(&mut self, target: &Target) -> io::Result<()> {
         self.write(&[0; BYTES])?;
         let thread = crate::living_thread(target).map_err(io::Error::other)?;
@@ -56,7 +56,7 @@ impl LockWaits {
         self.number(LONGEST_AT)
     }
 
-    /// Begins to look for the longest anew.
+    /// Begins a new search for the longest.
     pub(super) fn forget_longest(&mut self) {
         let mut sums = self.sums();
         sums[LONGEST_AT..].fill(0);

@@ -1,9 +1,9 @@
-//! Waits: how long a program's threads wait, for the lock of its memory, for a processor, or for memory, beyond what they do by themselves.
+//! Waits: how long a program's threads wait for the lock of its memory, for a processor, or for memory, beyond what they wait by themselves.
 //!
-//! Owns: what is read for that, and what of it may be our doing. Never touches: the program.
+//! Owns: the readings for that, and which part may be our doing. Never touches: the program.
 //!
-//! Waits for the lock come from the kernel's tracepoints ([`lock`]), time on run queues from `schedstat`, and waits for memory from the
-//! pressure of the program's control group. What a program waits for anyway is measured before anything is done to it, and taken off.
+//! Waits for the lock come from the kernel's tracepoints ([`lock`]), time on run queues from `schedstat`, and waits for memory from the pressure of
+//! the program's control group. What a program waits for anyway is measured before anything is done to it, and subtracted.
 
 mod lock;
 
@@ -19,57 +19,57 @@ use kernel::target::{Process, Target};
 use crate::processors::shares_with;
 use crate::waits::lock::LockWaits;
 
-/// From one sample to the next: several collapses, and a moment in which nobody notices much.
+/// The time between samples: several collapses, and short enough to go mostly unnoticed.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Tells how long programs wait, one at a time.
+/// Measures how long programs wait, one at a time.
 #[derive(Debug)]
 pub struct Waits {
     root: Root,
-    /// None where the kernel has no such tracepoints, or eBPF is refused.
+    /// None where the kernel has no such tracepoints, or refuses eBPF.
     lock: Option<LockWaits>,
     watched: Option<Watched>,
 }
 
-/// How long a target's threads waited for the lock of its memory (`mmap_lock`) for a while, whoever held it.
+/// How long a target's threads waited for the lock of its memory (`mmap_lock`), no matter which thread held it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     /// All waits of all threads.
     pub total: Nanos,
     /// The longest wait of a thread.
     pub longest: Nanos,
-    /// CPU time that the threads had meanwhile.
+    /// CPU time of the threads meanwhile.
     pub ran: Nanos,
 }
 
 impl Waited {
-    /// Of the time in which threads wanted to run, the share in which they waited; None if none wanted to.
+    /// The share of the time in which threads wanted to run that they spent waiting; None if none wanted to.
     pub fn share(&self) -> Option<f64> {
         let wanted = (self.ran + self.total).seconds();
         (wanted > 0.0).then(|| self.total.seconds() / wanted)
     }
 
-    /// These waits and others.
+    /// The sum of these waits and others.
     pub fn and(self, other: Waited) -> Waited {
         Waited { total: self.total + other.total, longest: self.longest.max(other.longest), ran: self.ran + other.ran }
     }
 }
 
-/// The program that is watched at present.
+/// The program being watched.
 #[derive(Debug)]
 struct Watched {
     process: Process,
-    /// At the last sample.
+    /// The last sample.
     last: Reading,
     /// What it waits for by itself.
     by_itself: Shares,
-    /// While promoting: when that began.
+    /// While promoting: the reading at the start.
     began: Option<Reading>,
     /// Whether our work may run on processors that it uses.
     shares_processors: bool,
 }
 
-/// What was read at one moment; all sums grow only.
+/// The readings at one moment; all sums only grow.
 #[derive(Clone, Debug)]
 struct Reading {
     at: Instant,
@@ -79,7 +79,7 @@ struct Reading {
     own_cpu: Nanos,
 }
 
-/// Of the time in which a program wanted to run, the shares in which it waited.
+/// Waits as shares of the time in which a program wanted to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Shares {
     lock: f64,
@@ -95,18 +95,18 @@ struct Difference {
     run_queue: Nanos,
     memory: Nanos,
     lock: Nanos,
-    /// Ours, where it may have kept the program from a processor.
+    /// Our CPU time, where it may have kept the program from a processor.
     own_cpu: Nanos,
 }
 
 impl Waits {
-    /// Loads what there is.
+    /// Loads what is available.
     pub fn new() -> Self {
         let lock = LockWaits::load().inspect_err(|error| tracing::debug!("waits for mmap_lock are not seen: {error}"));
         Self { root: Root::host(), lock: lock.ok(), watched: None }
     }
 
-    /// From now until [`Waits::begin`] it is found out how long this program waits by itself.
+    /// Measures how long this program waits by itself, from now until [`Waits::begin`].
     pub fn watch(&mut self, target: &Target) {
         let process = target.process();
         if let Some(lock) = &mut self.lock
@@ -124,7 +124,7 @@ impl Waits {
         });
     }
 
-    /// From now on waits count as caused by us, beyond those that the program had since it was watched.
+    /// From now on, waits beyond those that the program had while watched count as caused by us.
     pub fn begin(&mut self, target: &Target) {
         if self.watched.as_ref().is_none_or(|watched| watched.process.pid != target.pid()) {
             self.watch(target);
@@ -143,8 +143,8 @@ impl Waits {
         }
     }
 
-    /// How much longer the program waited since the last sample than it does by itself, as a share of the time in which it wanted to run; None
-    /// if that was a moment ago, or cannot be told.
+    /// The extra waiting of the program since the last sample, as a share of the time in which it wanted to run; None if the last sample was a moment
+    /// ago, or that cannot be told.
     pub fn sample(&mut self) -> Option<f64> {
         let watched = self.watched.as_ref().filter(|watched| watched.last.at.elapsed() >= PERIOD)?;
         let now = self.read(watched.process.pid)?;
@@ -188,7 +188,7 @@ impl Reading {
     fn until(&self, later: &Reading) -> Difference {
         let mut threads = Difference::default();
         for (thread, now) in &later.threads {
-            // What a thread had before it was first read is nobody's.
+            // What a thread had before it was first read is not counted.
             let before = self.threads.get(thread).unwrap_or(now);
             threads.ran += now.ran.saturating_sub(before.ran);
             threads.run_queue += now.waited.saturating_sub(before.waited);
@@ -214,7 +214,7 @@ impl Difference {
         }
     }
 
-    /// Waits beyond those that the program has by itself. Nobody waits for a processor because of us for longer than we ran.
+    /// Waits beyond those that the program has by itself. Waits for a processor that we caused are no longer than we ran.
     fn caused_by_us(&self, by_itself: &Shares) -> f64 {
         let now = self.shares();
         let beyond = |share: fn(&Shares) -> f64| (share(&now) - share(by_itself)).max(0.0);

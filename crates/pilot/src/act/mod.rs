@@ -1,7 +1,7 @@
 //! Act: carry a plan out, in bounded steps that can be stopped.
 //!
-//! Owns: the order and the pace of steps, and what came of each. Never touches: the choice of what to change, or how the kernel is asked to; the
-//! world does that.
+//! Owns: the order and the pace of steps, and the result of each. Never touches: the choice of what to change, or the calls to the kernel; the world
+//! makes them.
 
 mod pace;
 mod result;

@@ -1,6 +1,6 @@
 //! Pace: when the next collapse may begin.
 //!
-//! Owns: the time of the next step. Never touches: a target; how long to rest is decided by [`Throttle`] and [`BackOff`].
+//! Owns: the time of the next step. Never touches: a target; [`Throttle`] and [`BackOff`] decide how long to rest.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::decide::{BackOff, Collapse, Throttle};
 pub struct Pacer {
     throttle: Throttle,
     next_step: Instant,
-    /// None for whoever waits for one program only, and rather has it over with.
+    /// None for callers that want one program done soon.
     back_off: Option<BackOff>,
 }
 
@@ -26,17 +26,17 @@ impl Pacer {
         Self { throttle: Throttle::new(max), next_step: now, back_off: None }
     }
 
-    /// Rests besides, ever longer, while there is no contiguous memory.
+    /// Also rests, ever longer, while there is no contiguous memory.
     pub fn backing_off(max: Slowdown, now: Instant) -> Self {
         Self { back_off: Some(BackOff::new(max)), ..Self::new(max, now) }
     }
 
-    /// Why no step is taken at present; None if one may be.
+    /// Why no step may be taken at present; None if one may.
     pub fn held_back(&self, now: Instant) -> Option<HeldBack> {
         self.back_off.as_ref()?.holds(now)
     }
 
-    /// By how much a program may be slowed down.
+    /// How much a program may be slowed down.
     pub fn max_slowdown(&self) -> Slowdown {
         self.throttle.max()
     }
@@ -46,17 +46,17 @@ impl Pacer {
         self.next_step
     }
 
-    /// From one step to the next if each holds the program up for so long.
+    /// The time from one step to the next if each holds the program up this long.
     pub fn time_for(&self, held_up: Nanos) -> Nanos {
         held_up + self.throttle.rest_after(held_up)
     }
 
-    /// How many such steps fit in a time.
+    /// The number of such steps that fit in a time.
     pub fn steps_within(&self, time: Duration, held_up: Nanos) -> usize {
         (time.as_nanos() / u128::from(self.time_for(held_up).0.max(1))) as usize
     }
 
-    /// Takes note of a step, which held the program up and ends now. Preparing the next one may begin so much earlier as it took for this.
+    /// Records a step, which held the program up and ends now. Preparing the next one may begin earlier, by the time that this preparation took.
     pub(super) fn stepped(&mut self, held_up: Nanos, preparing: Nanos, result: &io::Result<()>, now: Instant) {
         let rest = Nanos(self.throttle.rest_after(held_up).0.saturating_sub(preparing.0));
         self.next_step = now + rest.duration();
@@ -71,7 +71,7 @@ impl Pacer {
         }
     }
 
-    /// Adapts to how much longer the program waited lately than it does by itself, as a share of the time in which it wanted to run.
+    /// Adapts to the extra waiting of the program lately, as a share of the time in which it wanted to run.
     pub(super) fn adapt(&mut self, waited: f64) {
         self.throttle.adapt(waited);
         tracing::debug!(

@@ -1,4 +1,4 @@
-//! What came of acting: of each region, and of all together.
+//! The results of acting: for each region, and in total.
 //!
 //! Owns: the account. Never touches: a region.
 
@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::act::times::Times;
 use crate::world::Step;
 
-/// What was done to one region, and what came of it.
+/// An action on one region, and its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RegionResult {
     /// Where the region starts.
@@ -24,9 +24,9 @@ pub struct RegionResult {
     pub action: Action,
     /// Whether it took effect.
     pub result: Result<(), Refusal>,
-    /// How long that took, and so held up whoever waited for it.
+    /// How long that took; threads that needed the region waited as long.
     pub took: Nanos,
-    /// What preparing it took, which held nobody up.
+    /// Time spent preparing it, which held nothing up.
     pub preparing: Nanos,
     /// The memory node of the prepared page, on a machine with several.
     pub prepared_on: Option<Node>,
@@ -37,7 +37,7 @@ pub struct RegionResult {
 pub enum Action {
     /// Put on a huge page.
     Promote,
-    /// Its huge page split, and what is empty of it freed.
+    /// Split its huge page, and free its empty base pages.
     GiveBack,
 }
 
@@ -50,19 +50,19 @@ pub struct Outcome {
     pub applied: u64,
     /// Regions in which it did not, each with the reason.
     pub refused: Vec<Refusal>,
-    /// Regions left untried because of a signal, because time was up or because the target ended.
+    /// Regions not tried because of a signal, because time was up or because the target ended.
     pub not_reached: u64,
-    /// Time spent inside the kernel on behalf of the target.
+    /// Time spent in the kernel on behalf of the target.
     pub busy: Nanos,
-    /// Time spent preparing pages, which holds the target up nowhere.
+    /// Time spent preparing pages, which does not hold the target up.
     pub preparing: Nanos,
-    /// Prepared pages by the memory node that they were on, on a machine with several.
+    /// Prepared pages by memory node, on a machine with several.
     pub prepared_on: BTreeMap<Node, u64>,
-    /// The longest single step: the longest stall that the target can have seen.
+    /// The longest single step, and so the longest possible stall of the target.
     pub longest: Nanos,
     /// How long steps took.
     pub times: Times,
-    /// How long the target really waited; None where the kernel does not tell.
+    /// How long the target actually waited; None where the kernel does not tell.
     pub waited: Option<Waited>,
     /// Wall time from the first step to the last.
     pub elapsed: Nanos,
@@ -73,14 +73,14 @@ pub struct Outcome {
 pub struct Refusal {
     /// Where the region starts.
     pub start: Address,
-    /// Why, in words that lead to a next step.
+    /// Why, in terms that suggest a next step.
     pub reason: RefusalReason,
     /// What the kernel answered; 0 where it was not asked.
     pub errno: i32,
 }
 
 impl RegionResult {
-    /// What came of a step.
+    /// The result of a step.
     pub(super) fn of(start: Address, action: Action, step: &Step) -> Self {
         let refusal = |error: &io::Error| Refusal {
             start,
@@ -130,13 +130,13 @@ impl Outcome {
         }
     }
 
-    /// Accounts for a region whose memory is not any more what the plan was made for, and which was left alone.
+    /// Accounts for a region that was left alone because its memory has changed since the plan.
     pub fn leave_changed(&mut self, start: Address) {
         self.tried += 1;
         self.refused.push(Refusal { start, reason: RefusalReason::Changed, errno: 0 });
     }
 
-    /// The account of this run of actions and a later one.
+    /// Combines this account with that of a later run.
     pub fn and(mut self, later: Outcome) -> Outcome {
         self.tried += later.tried;
         self.applied += later.applied;
@@ -178,7 +178,7 @@ pub(crate) mod tests {
     const MS: Nanos = Nanos(1_000_000);
 
     impl RegionResult {
-        /// One that took a millisecond.
+        /// A step of one millisecond.
         pub(crate) fn sample(start: Address, action: Action, result: Result<(), Refusal>) -> Self {
             Self { start, action, result, took: MS, preparing: Nanos(0), prepared_on: None }
         }

@@ -1,4 +1,4 @@
-//! Steps: regions one after the other, at a pace, until time is up.
+//! Steps: one region after the other, at a pace, until time is up.
 //!
 //! Owns: the order of steps and the rests between them. Never touches: the choice of regions, or what a step is.
 
@@ -12,16 +12,16 @@ use crate::act::pace::Pacer;
 use crate::act::result::{Action, RegionResult};
 use crate::world::{Candidate, Step, World};
 
-/// What bounds a turn of acting.
+/// The bounds of a turn of acting.
 pub struct ActBounds {
-    /// No step is begun later: the plan is too old then.
+    /// No step begins later: the plan is too old then.
     pub until: Instant,
     /// Ends it early.
     pub stop: Stop,
 }
 
-/// Promotes the regions in the order given, at this pace, until all are done, the turn or the process ends. Answers what came of each that was
-/// reached, which `progress` is told as well.
+/// Promotes the regions in the order given, at this pace, until all are done or the turn or the process ends. Returns the result for each region
+/// reached, and passes it to `progress`.
 pub fn promote(
     world: &mut dyn World,
     process: Process,
@@ -48,8 +48,8 @@ pub fn promote(
     results
 }
 
-/// Splits the huge pages in these regions one after the other, until all are done, the process ends, or stopping is requested. A split takes less
-/// than a millisecond, so that it has no pace.
+/// Splits the huge pages in these regions one after the other, until all are done, the process ends, or a stop is requested. A split takes less than
+/// a millisecond, so it has no pace.
 pub fn give_back(
     world: &mut dyn World,
     process: Process,
@@ -68,7 +68,7 @@ pub fn give_back(
     results
 }
 
-/// Keeps what came of a step. Answers whether it found that the process has ended.
+/// Keeps the result of a step. Returns whether the process turned out to have ended.
 fn has_ended(
     start: Address,
     action: Action,

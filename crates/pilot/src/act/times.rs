@@ -1,4 +1,4 @@
-//! How long steps took, in little memory however many there are.
+//! How long steps took, in little memory regardless of their number.
 //!
 //! Owns: the classes. Never touches: a clock.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use heat::units::Nanos;
 
-/// Classes to each doubling: a percentile is told to within 5 %.
+/// Classes per doubling: percentiles are accurate to within 5 %.
 const CLASSES_OF_A_DOUBLING: f64 = 8.0;
 
 /// Durations, counted in classes.
@@ -16,17 +16,17 @@ pub struct Times {
 }
 
 impl Times {
-    /// Counts one more.
+    /// Counts one duration.
     pub fn add(&mut self, took: Nanos) {
         *self.counts.entry(class_of(took)).or_default() += 1;
     }
 
-    /// Counts those of another as well.
+    /// Adds the counts of another.
     pub fn merge(&mut self, other: &Times) {
         other.counts.iter().for_each(|(class, count)| *self.counts.entry(*class).or_default() += count);
     }
 
-    /// The duration that this share of all, 0 to 1, did not exceed, to within 5 %; None if there are none.
+    /// The duration not exceeded by this share of all (0 to 1), to within 5 %; None if there are none.
     pub fn percentile(&self, share: f64) -> Option<Nanos> {
         let all: u64 = self.counts.values().sum();
         let wanted = ((all as f64 * share).ceil() as u64).max(1);

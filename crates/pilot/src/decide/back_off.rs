@@ -1,20 +1,20 @@
 //! When promoting must wait: the machine is short of memory, or collapses go badly.
 //!
-//! Owns: what holds back, for how long, and when it is over; which part of the pressure on memory is our own. Never touches: the system; readings are given to it.
+//! Owns: the reason to hold back, for how long, and when it ends; our own part of the memory pressure. Never touches: the system; readings are given
+//! to it.
 //!
-//! As a sentence: while programs wait for memory or little of it is left, nothing is promoted; after a collapse that found no contiguous
-//! memory, a rest, twice as long each time until one goes well.
+//! In short: nothing is promoted while programs wait for memory or little of it is left; a collapse that finds no contiguous memory is followed by a
+//! rest, twice as long each time until a collapse succeeds.
 
 use std::time::{Duration, Instant};
 
 use heat::HeldBack;
 use heat::units::{Nanos, Slowdown};
 
-/// How large a part of the pressure on memory may be our own.
+/// Our own part of the memory pressure.
 ///
-/// Where files fill the memory, whoever wants a huge page waits for the kernel to make room, and that counts as pressure (PSI), though no
-/// program waits. So the time in which we prepared pages and collapsed is counted as the kernel counts pressure: as a mean in which what is
-/// long ago weighs less and less.
+/// Where files fill memory, a request for a huge page waits for the kernel to make room, and that counts as pressure (PSI) though no program waits.
+/// So the time spent preparing pages and collapsing is averaged as the kernel averages pressure: a mean in which older time weighs less and less.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnPressure {
     share: f64,
@@ -26,7 +26,7 @@ impl OwnPressure {
     /// `avg10` of Documentation/accounting/psi.rst.
     const MEAN_OVER: Duration = Duration::from_secs(10);
 
-    /// Takes note of how long we prepared pages and collapsed, up to now.
+    /// Records how long we have prepared pages and collapsed up to now.
     pub fn note(&mut self, busy: Nanos, now: Instant) {
         let passed = self.seen_at.map_or(0.0, |seen_at| (now - seen_at).as_secs_f64());
         if passed > 0.0 {
@@ -37,28 +37,28 @@ impl OwnPressure {
         (self.busy, self.seen_at) = (busy, Some(now));
     }
 
-    /// What is left of the machine's pressure without ours.
+    /// The machine's pressure without ours.
     pub fn leave_out(&self, pressure: f64) -> f64 {
         (pressure - self.share).max(0.0)
     }
 }
 
-/// How a collapse went, as far as it matters here.
+/// The result of a collapse, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collapse {
     /// It took effect.
     Done,
     /// There was no contiguous memory.
     NoContiguousMemory,
-    /// It was refused for a reason of its region or of its process.
+    /// It was refused because of its region or its process.
     Refused,
 }
 
-/// Rests after collapses that went badly.
+/// Rests after failed collapses.
 #[derive(Clone, Debug)]
 pub struct BackOff {
     longest_rest: Duration,
-    /// How many found no contiguous memory, one after the other.
+    /// Successive collapses that found no contiguous memory.
     in_a_row: u32,
     until: Option<Instant>,
 }
@@ -66,7 +66,7 @@ pub struct BackOff {
 impl BackOff {
     const FIRST_REST: Duration = Duration::from_secs(1);
     const LONGEST_REST: Duration = Duration::from_secs(60);
-    /// Where files fill the memory, the kernel makes room with each try.
+    /// Where files fill memory, the kernel makes room with each try.
     const LONGEST_REST_FAST: Duration = Duration::from_secs(1);
 
     /// Rests that fit what the program may lose.
@@ -75,7 +75,7 @@ impl BackOff {
         Self { longest_rest, in_a_row: 0, until: None }
     }
 
-    /// Takes note of a collapse that ended now.
+    /// Records a collapse that ended now.
     pub fn note(&mut self, collapse: Collapse, now: Instant) {
         match collapse {
             Collapse::Done => self.in_a_row = 0,
@@ -88,7 +88,7 @@ impl BackOff {
         }
     }
 
-    /// Why nothing is to be promoted at this time; None if something may.
+    /// Why nothing may be promoted at this time; None if something may.
     pub fn holds(&self, now: Instant) -> Option<HeldBack> {
         (self.in_a_row > 0 && Some(now) < self.until).then_some(HeldBack::NoContiguousMemory)
     }
@@ -111,7 +111,7 @@ mod tests {
         let start = Instant::now();
         own.note(Nanos(0), start);
         assert_eq!(own.leave_out(0.3), 0.3);
-        // Half of the time, for half a minute.
+        // Busy half of the time, for half a minute.
         (1..=30).for_each(|second| own.note(Nanos(u64::from(second) * 500_000_000), start + second * SECOND));
         assert!((0.20..0.25).contains(&own.leave_out(0.7)), "{own:?}");
         assert_eq!(own.leave_out(0.4), 0.0);

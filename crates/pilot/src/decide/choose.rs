@@ -11,10 +11,10 @@ use crate::decide::{Decision, Demand, HeldRegion, Limits, Past, Plan, Reason, Ve
 
 /// Decides for each region of the heat whether it should be on a huge page, and why.
 ///
-/// Regions that could pay are taken greedily by page walks saved per share of the budgets spent. The order agrees with
-/// dominance: a region that is at least as hot and takes at most as much memory as another never stays behind while
-/// that other is taken (both free of obstacles, sharing, cooling down and lazily freed pages). Where only the limit on memory on huge pages
-/// is in the way, a region takes the place of one that we promoted and that saves far fewer walks.
+/// Regions that could pay are taken greedily by page walks saved per share of the budgets spent. The order agrees with dominance: a region that is at
+/// least as hot and takes at most as much memory as another is never left out while the other is taken (both free of obstacles, sharing, cooling down
+/// and lazily freed pages). Where only the limit on memory on huge pages is in the way, a region takes the place of one that we promoted and that
+/// saves far fewer walks.
 pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
     let walk_share = walk_share(heat, limits.walk_cost);
     let lives_in_tlb =
@@ -56,7 +56,7 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
     Plan { pid: heat.pid, meaning: heat.meaning, decisions, walk_share, walks: heat.walks }
 }
 
-/// Splits the huge pages that are chosen, because somebody asks for it. Pages of a hugetlb pool cannot be split.
+/// Splits the chosen huge pages on request. Pages of a hugetlb pool cannot be split.
 pub fn give_back_on_request(heat: &Heat, is_chosen: impl Fn(Address) -> bool) -> Plan {
     let can_be_split = |region: &&Region| !matches!(region.obstacle, Some(Obstacle::Hugetlb | Obstacle::Special));
     let huge = heat.regions.iter().filter(|region| region.huge).filter(can_be_split);
@@ -65,7 +65,7 @@ pub fn give_back_on_request(heat: &Heat, is_chosen: impl Fn(Address) -> bool) ->
     Plan { pid: heat.pid, meaning: heat.meaning, decisions, walk_share: None, walks: heat.walks }
 }
 
-/// What the program could do with huge pages, were there no limit on them; its weight is 1.
+/// What the program could do with huge pages if there were no limit on them; its weight is 1.
 pub fn claim(heat: &Heat, limits: &Limits, past: &Past) -> Demand {
     let unlimited = Limits { max_huge: None, quota: None, ..limits.clone() };
     let plan = decide(heat, &unlimited, past);
@@ -74,7 +74,7 @@ pub fn claim(heat: &Heat, limits: &Limits, past: &Past) -> Demand {
     Demand { weight: 1.0, held: held.collect(), wanted: wanted.collect() }
 }
 
-/// What is given back, then promotions, then what is kept; each region once.
+/// First what is given back, then promotions, then what is kept; each region once.
 fn in_order(given_back: Vec<(HeldRegion, Reason)>, promoted: Vec<Decision>, mut kept: Vec<Decision>) -> Vec<Decision> {
     let gone: HashSet<Address> = given_back.iter().map(|(held, _)| held.start).collect();
     kept.retain(|decision| !gone.contains(&decision.start));
@@ -84,7 +84,7 @@ fn in_order(given_back: Vec<(HeldRegion, Reason)>, promoted: Vec<Decision>, mut 
     kept
 }
 
-/// The regions that are on huge pages by us, those worth the least last.
+/// The regions that we put on huge pages, those of least worth last.
 struct HeldRegions(Vec<HeldRegion>);
 
 impl HeldRegions {
@@ -103,7 +103,7 @@ impl HeldRegions {
         self.0.iter().fold(0.0, |sum, held| sum + held.worth)
     }
 
-    /// What goes whatever is hot: waste, and what is more than the program's quota, those worth the least first.
+    /// What is given back regardless of heat: waste, and what exceeds the program's quota, lowest worth first.
     fn give_back(&mut self, limits: &Limits, budget: &mut Budget) -> Vec<(HeldRegion, Reason)> {
         let mut given_back = Vec::new();
         if limits.give_back {
@@ -118,19 +118,19 @@ impl HeldRegions {
         given_back
     }
 
-    /// Takes out the region worth the least, if one worth so much saves far more.
+    /// Removes the region of least worth, if one of this worth saves far more.
     fn displaced_by(&mut self, worth: f64) -> Option<HeldRegion> {
         self.0.pop_if(|held| worth > held.worth * WORTH_A_MOVE)
     }
 }
 
-/// Share of the process's CPU time that page walks take; never above 1, because the cost of a walk is a guess.
+/// Share of the process's CPU time that page walks take; at most 1, because the cost of a walk is a guess.
 fn walk_share(heat: &Heat, walk_cost: Nanos) -> Option<f64> {
     let busy = heat.busy_cpus.filter(|&cpus| cpus > 0.0)?;
     Some((heat.walks_per_second() * walk_cost.seconds() / busy).min(1.0))
 }
 
-/// TLB entries that the pages walked in the window take; of a sample, as many times that as the program is larger.
+/// TLB entries taken by the pages walked in the window; for a sample, scaled to the size of the program.
 fn entries_in_use(heat: &Heat) -> u64 {
     let entries = |region: &Region| match region.walked_in_window {
         walked if region.huge => u64::from(walked > 0),
@@ -142,10 +142,9 @@ fn entries_in_use(heat: &Heat) -> u64 {
 
 /// The candidates by page walks saved per share of the budgets, best first.
 ///
-/// A region costs its share of the huge-page budget (where there is no limit: one of the candidates) plus its share of
-/// the growth budget, so that whichever budget is scarcer weighs more. Both grow with growth and neither with walks,
-/// and ties go to the hotter, then the cheaper, then the lower address: that is what makes the order agree with
-/// dominance.
+/// A region costs its share of the huge-page budget (where there is no limit: one of the candidates) plus its share of the growth budget, so the
+/// scarcer budget weighs more. Both rise with growth and neither with walks; ties go to the hotter, then the cheaper, then the lower address. This
+/// makes the order agree with dominance.
 fn best_first<'a>(candidates: Vec<&'a Region>, limits: &Limits, budget: &Budget) -> Vec<&'a Region> {
     let slots = budget.huge_pages_left().unwrap_or(u64::MAX).clamp(1, candidates.len().max(1) as u64) as f64;
     let growth_limit = budget.growth_left.0.max(1) as f64;
@@ -162,16 +161,16 @@ fn best_first<'a>(candidates: Vec<&'a Region>, limits: &Limits, budget: &Budget)
 /// What is left to spend.
 struct Budget {
     growth_left: Bytes,
-    /// Huge pages that there are.
+    /// Existing huge pages.
     huge_pages: u64,
-    /// Most that there may be; None for no limit.
+    /// The most there may be; None for no limit.
     most_huge_pages: Option<u64>,
     worth_accounted: f64,
     worth_enough: f64,
 }
 
 impl Budget {
-    /// `saved`: what huge pages are worth already, in page walks a second.
+    /// `saved`: the worth of existing huge pages, in page walks a second.
     fn new(heat: &Heat, limits: &Limits, saved: f64) -> Self {
         let huge = heat.huge_bytes();
         let sum_of = |of: fn(&Region) -> f64| heat.regions.iter().map(of).fold(0.0, |sum, each| sum + each);
@@ -191,7 +190,7 @@ impl Budget {
         self.most_huge_pages.map(|most| most.saturating_sub(self.huge_pages))
     }
 
-    /// Whether there are more huge pages than may be: one that is given back makes no room for another then.
+    /// Whether there are more huge pages than allowed; giving one back then makes no room for another.
     fn is_exceeded(&self) -> bool {
         self.most_huge_pages.is_some_and(|most| self.huge_pages > most)
     }
@@ -201,7 +200,7 @@ impl Budget {
         self.huge_pages -= 1;
     }
 
-    /// Pays for one region, or says which limit forbids it and leaves the budget as it was.
+    /// Charges the budget for one region, or returns the limit that forbids it and leaves the budget unchanged.
     fn take(&mut self, region: &Region, worth: f64) -> Result<(), Reason> {
         let growth = region.growth.bytes();
         if self.worth_accounted >= self.worth_enough {
@@ -242,7 +241,7 @@ mod tests {
         }
     }
 
-    /// The reason given for the region with this number.
+    /// The reason given for the region with this index.
     fn reason(plan: &Plan, number: u64) -> Reason {
         plan.decisions.iter().find(|decision| decision.start == at(number)).expect("a decision").reason
     }
@@ -370,7 +369,7 @@ mod tests {
         assert_eq!(order, [at(2), at(0), at(1), at(3), at(4)]);
     }
 
-    /// What is remembered of huge pages that were promoted at so many walks a second, by their numbers.
+    /// The memory of huge pages promoted at these walk rates, by index.
     fn promoted_at(walks: &[(u64, f64)]) -> Past {
         let mut past = Past::default();
         walks.iter().for_each(|&(number, walks)| past.promoted(at(number), walks));
@@ -458,7 +457,7 @@ mod tests {
     }
 
     fn any_region(number: u64) -> impl Strategy<Value = Region> {
-        // Few distinct values, so that ties are common.
+        // Few distinct values make ties common.
         let walks = prop_oneof![Just(0.0), Just(50.0), (0..6u32).prop_map(|n| f64::from(n) * 500.0), 0.0..1e6];
         let quotas = (prop_oneof![Just(0u16), 0..6u16, 0..300u16], 0..2u16, 0..2u16, 0..2u16);
         let obstacle = prop_oneof![9 => Just(None), 1 => Just(Some(Obstacle::Stack))];
@@ -561,7 +560,7 @@ mod tests {
         }
     }
 
-    /// Equal regions may fall on both sides of a limit, the one at the lower address taken.
+    /// Equal regions may fall on both sides of a limit; the one at the lower address is taken.
     fn same_cost(left: &Decision, taken: &Decision) -> bool {
         let same = left.walks_per_second == taken.walks_per_second && left.growth == taken.growth;
         same && left.start > taken.start

@@ -1,6 +1,6 @@
 //! What a plan is expected to gain: an estimate, always a range.
 //!
-//! Owns: the step from the share of time that walks and page faults take to speed. Never touches: how walks are counted, or what they cost
+//! Owns: the step from the share of time taken by walks and page faults to speed. Never touches: how walks are counted, or what they cost
 //! ([`heat::walk_cost`]).
 
 use heat::walk_cost::MOST_COUNTED;
@@ -12,15 +12,15 @@ use crate::decide::Plan;
 /// Speed gained, in percent: 20 means that the target does 1.2 times as much in the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GainPercent {
-    /// At least this, probably.
+    /// Probably at least this.
     pub low: f64,
-    /// What the model of this module takes to be likely.
+    /// The likely value by this module's model.
     pub likely: f64,
-    /// At most this, probably.
+    /// Probably at most this.
     pub high: f64,
 }
 
-/// Shares of the estimate of page faults' cost: at least, likely, at most.
+/// Factors on the estimated cost of page faults: at least, likely, at most.
 #[derive(Clone, Copy, Debug)]
 struct Paid {
     low: f64,
@@ -28,13 +28,13 @@ struct Paid {
     high: f64,
 }
 
-/// Of page faults. The calibration's come one after the other from one process; PostgreSQL's hundred took 1.1 to 1.3 of it, and faults that
-/// write take half.
+/// For page faults. The calibration takes them one after the other from one process; PostgreSQL's hundred processes took 1.1 to 1.3 times as long,
+/// and faults that write half as long.
 const FAULTS_PAID: Paid = Paid { low: 0.5, likely: 1.0, high: 1.4 };
 
 impl GainPercent {
-    /// No more than saving the cycles in which the plan's page walks were under way: what the processor did meanwhile, if anything,
-    /// only makes the gain less. How much less the cycles do not tell.
+    /// No more than from saving the cycles in which the plan's page walks were under way. Whatever the processor did meanwhile only makes the gain
+    /// smaller; the cycles do not tell by how much.
     pub fn within(self, counted: WalkShare, plan: &Plan) -> Self {
         let share = (counted.high * plan.share_of_walks_saved()).clamp(0.0, MOST_COUNTED);
         let most = 100.0 * share / (1.0 - share);
@@ -44,9 +44,9 @@ impl GainPercent {
 
 /// Estimates what carrying out a plan gains, given the CPUs that the target keeps busy (`Heat::busy_cpus`).
 ///
-/// With f the share of busy CPU time that the saved page walks take, the same work is done in 1 − f of the time, which is
-/// a gain of f / (1 − f). None if the target used no CPU time or it could not be told. The low end rests on the page walks that are
-/// certain alone. Where it is known whether walks are scattered, the range is that of such walks; else that of all kinds.
+/// With f the share of busy CPU time that the saved page walks take, the same work is done in 1 − f of the time: a gain of f / (1 − f). None if the
+/// target used no CPU time or it could not be told. The low end is based only on the page walks that are certain. Where it is known whether walks are
+/// scattered, the range is that of such walks; otherwise that of all kinds.
 pub fn expected_gain(plan: &Plan, cost: &WalkCost, busy_cpus: Option<f64>) -> Option<GainPercent> {
     let busy = busy_cpus.filter(|&cpus| cpus > 0.0)?;
     let walks = plan.walks_saved_per_second() / busy;
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(gain.within(counted(0.8), &saving(0.0)), GainPercent { low: 0.0, likely: 0.0, high: 0.0 });
     }
 
-    /// The same plan from bits that mean accesses, of which these are certain, and this share is scattered.
+    /// The same plan from bits that mean accesses: this many are certain, and this share is scattered.
     fn accessed(walks_per_second: f64, at_least_per_second: f64, scattered: Option<f64>) -> Plan {
         let walks = Walks { at_least_per_second, at_most_per_second: walks_per_second, scattered };
         Plan { meaning: Meaning::Accessed, walks, ..saving(walks_per_second) }

@@ -1,4 +1,4 @@
-//! Why a region is kept whatever the budgets are.
+//! Why a region is kept regardless of budgets.
 //!
 //! Owns: the reasons that follow from one region and its mapping. Never touches: other regions, or what is left to spend.
 
@@ -8,8 +8,8 @@ use crate::decide::{Limits, Reason};
 
 /// The first reason that applies; None if the region is a candidate for promotion.
 ///
-/// Reasons that nothing can change come first, those that an option lifts last: `SpreadOverNodes` and `Shared` are told only of a
-/// region that would have paid.
+/// Reasons that nothing can change come first, those that an option lifts last: `SpreadOverNodes` and `Shared` are given only for a region that would
+/// have paid.
 pub(super) fn reason_to_keep(heat: &Heat, region: &Region, limits: &Limits, lives_in_tlb: bool) -> Option<Reason> {
     if let Some(obstacle) = region.obstacle {
         Some(Reason::Obstacle(obstacle))
@@ -28,13 +28,13 @@ pub(super) fn reason_to_keep(heat: &Heat, region: &Region, limits: &Limits, live
     }
 }
 
-/// Whether it is shared memory that is promoted through another process.
+/// Whether another process promotes this shared memory.
 fn is_left_to_another(heat: &Heat, region: &Region, limits: &Limits) -> bool {
     let shared = heat.mapping_of(region).and_then(|mapping| mapping.shared);
     shared.is_some_and(|shared| limits.left_to_others.contains(&shared.object))
 }
 
-/// What only an option includes.
+/// What is included only by an option.
 fn not_included(heat: &Heat, region: &Region, limits: &Limits) -> Option<Reason> {
     let growth = &region.growth;
     let spread = heat.mapping_of(region).is_some_and(|mapping| mapping.spread_over_nodes);

@@ -1,28 +1,28 @@
-//! What a plan may spend, and what must pay; with the defaults and where each comes from.
+//! What a plan may spend, and what must pay; with the defaults and their sources.
 //!
-//! Owns: [`Allowance`] (what the user allows), [`Spent`] (what is used of it) and the [`Limits`] that follow for one process.
-//! Never touches: the system.
+//! Owns: [`Allowance`] (what the user allows), [`Spent`] (the part already used) and the resulting [`Limits`] for one process. Never touches: the
+//! system.
 
 use std::collections::BTreeSet;
 
 use heat::units::{Bytes, Nanos, SizeOrShare};
 use heat::{Object, Region};
 
-/// What the user allows. A share is of the resident memory of each process; a size holds for all processes together, and so does a
-/// share of the machine's memory, which [`Allowance::with_ram`] turns into a size.
+/// What the user allows. A share is relative to the resident memory of each process. A size holds for all processes together, and so does a share of
+/// the machine's memory, which [`Allowance::with_ram`] turns into a size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Allowance {
     /// Memory growth.
     pub max_growth: SizeOrShare,
-    /// Memory on huge pages, what is huge already included; None for no limit.
+    /// Memory on huge pages, existing ones included; None for no limit.
     pub max_huge: Option<SizeOrShare>,
-    /// Promote regions that hold pages shared by fork, merged by KSM or lazily freed as well.
+    /// Also promote regions that hold pages shared by fork, merged by KSM or lazily freed.
     pub include_shared: bool,
-    /// Promote regions whose memory policy spreads them over several memory nodes as well.
+    /// Also promote regions whose memory policy spreads them over several memory nodes.
     pub include_interleaved: bool,
 }
 
-/// What is used of an allowance before a plan is made.
+/// The part of an allowance used before a plan is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Growth that earlier plans took in the same process.
@@ -77,9 +77,9 @@ impl Allowance {
 pub struct Limits {
     /// Memory growth allowed, summed over the plan.
     pub max_growth: Bytes,
-    /// Memory that may be on huge pages after the plan, what is huge already included; None for no limit.
+    /// Memory that may be on huge pages after the plan, existing ones included; None for no limit.
     pub max_huge: Option<Bytes>,
-    /// What is on huge pages beyond this is given back, if it was promoted by us; None for no such limit.
+    /// Huge pages beyond this are given back if we made them; None for no such limit.
     pub quota: Option<Bytes>,
     /// Give back what is waste.
     pub give_back: bool,
@@ -97,49 +97,49 @@ pub struct Limits {
     pub min_walk_share: f64,
     /// Nothing is promoted if fewer pages than this were walked in the whole window: the TLB holds them.
     pub tlb_entries: u64,
-    /// Promote regions that hold pages shared by fork, merged by KSM or lazily freed as well.
+    /// Also promote regions that hold pages shared by fork, merged by KSM or lazily freed.
     pub include_shared: bool,
-    /// Promote regions whose memory policy spreads them over several memory nodes as well.
+    /// Also promote regions whose memory policy spreads them over several memory nodes.
     pub include_interleaved: bool,
     /// Shared objects that are promoted through another process that maps them.
     pub left_to_others: BTreeSet<Object>,
 }
 
 impl Limits {
-    /// Growth allowed unless the caller says otherwise: 1 % of resident memory.
+    /// Default growth: 1 % of resident memory.
     pub const MAX_GROWTH: SizeOrShare = SizeOrShare::Share(0.01);
-    /// What regions left out may cost: at most 0.5 % of the page walks, half of the 1 % by which a plan may fall short
-    /// of promoting everything; the other half is room for what the tracker missed.
+    /// The regions left out may cost at most 0.5 % of the page walks, half of the 1 % by which a plan may fall short of promoting everything; the
+    /// other half is room for what the tracker missed.
     pub const COVERAGE: f64 = 0.995;
-    /// A page walk until it is calibrated. Measured: 20 ns where walks overlap (independent random reads) to 130 ns where
-    /// each is waited for (dependent ones); near the low end, so that a doubtful region is kept.
+    /// The cost of a page walk until it is calibrated. Measured: 20 ns where walks overlap (independent random reads) to 130 ns where each is waited
+    /// for (dependent ones). The default is near the low end, so that a doubtful region is kept.
     pub const WALK_COST: Nanos = Nanos(30);
-    /// A page fault on shared memory that is populated already, until it is calibrated. Measured on a virtual machine: 3.4 to 3.8 us in
-    /// PostgreSQL's processes, 1 us where pages come in order.
+    /// The cost of a page fault on populated shared memory until it is calibrated. Measured on a virtual machine: 3.4 to 3.8 us in PostgreSQL's
+    /// processes, 1 us where pages come in order.
     pub const FAULT_COST: Nanos = Nanos(2000);
-    /// Page walks a second that a page table counts as that a huge page frees, so that eight of them, 32 KiB of each 2 MiB, earn a collapse
-    /// by themselves. They are memory, and cache lines that others have a use for.
+    /// The page walks a second equivalent to a page table that a huge page frees: eight of them, 32 KiB per 2 MiB, pay for a collapse by themselves.
+    /// They take memory, and cache lines that others could use.
     pub const WALKS_FOR_A_PAGE_TABLE: f64 = 7.0;
-    /// Moving one region, as far as the program feels it. Measured: 0.4 to 0.8 ms with a prepared page; what preparing takes is done while
-    /// no ordinary thread wants the processor.
+    /// Moving one region, as far as the program feels it. Measured: 0.4 to 0.8 ms with a prepared page; pages are prepared while no ordinary thread
+    /// wants the processor.
     pub const COLLAPSE_COST: Nanos = Nanos(1_000_000);
     /// A heat of one second says little about the next hour; ten minutes is a horizon that servers outlive.
     pub const PAYBACK: Nanos = Nanos(600_000_000_000);
-    /// Below 0.2 % of CPU time even saving every page walk would not be seen in the noise of any measurement.
+    /// Below 0.2 % of CPU time, even saving every page walk would disappear in the noise of any measurement.
     pub const MIN_WALK_SHARE: f64 = 0.002;
-    /// Fewer than the second-level TLB of any server processor since 2015 holds (1,536 on Intel Skylake, more on its
-    /// successors and on AMD Zen). Pages that fit are walked only after the TLB was flushed, by a context switch or by the
-    /// clearing itself, and huge pages don't avoid that.
+    /// Less than the capacity of the second-level TLB of any server processor since 2015 (1,536 on Intel Skylake, more on its successors and on AMD
+    /// Zen). Pages that fit are walked only after the TLB was flushed, by a context switch or by the clearing itself, and huge pages don't avoid
+    /// that.
     pub const TLB_ENTRIES: u64 = 1024;
 
-    /// What a huge page saves there, page faults and page tables counted as so many page walks a second.
+    /// What a huge page saves there, with page faults and page tables converted to page walks a second.
     pub(super) fn worth(&self, region: &Region) -> f64 {
         let faults = f64::from(region.faults_per_second) * self.fault_cost.0 as f64 / self.walk_cost.0.max(1) as f64;
         let walks = region.walks_per_second.max(0.0);
         walks + faults + f64::from(region.page_tables) * Self::WALKS_FOR_A_PAGE_TABLE
     }
 
-    /// Whether saving this many page walks a second earns the cost of moving a region back in time.
+    /// Whether saving this many page walks a second repays the cost of moving a region in time.
     pub(super) fn pays(&self, walks_per_second: f64) -> bool {
         walks_per_second * self.walk_cost.0 as f64 * self.payback.seconds() >= self.collapse_cost.0 as f64
     }

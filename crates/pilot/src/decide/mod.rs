@@ -1,7 +1,7 @@
 //! Decide: which regions should be on huge pages, and why?
 //!
-//! Owns: limits, plans, the pure function from heat to plan, and the estimate of what a plan gains. Never touches: the
-//! system; it imports units, heat and the uses of memory, nothing else, and the same input gives the same plan.
+//! Owns: limits, plans, the pure function from heat to plan, and the estimate of what a plan gains. Never touches: the system; it imports only units,
+//! heat and the uses of memory, and the same input gives the same plan.
 
 mod back_off;
 mod choose;

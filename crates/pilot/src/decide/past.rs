@@ -1,11 +1,10 @@
 //! What is remembered of a program's regions from one scan to the next.
 //!
-//! Owns: which regions are on huge pages by us, what each is worth, and which must cool down. Never touches: the system; it is told
-//! what was seen and done.
+//! Owns: which regions we put on huge pages, what each is worth, and which must cool down. Never touches: the system; it is told what was seen and
+//! done.
 //!
-//! A huge page that stays in the TLB is never walked and seems idle, so a region's worth is what was seen before it was promoted; it
-//! is lowered only by a scan that flushed the TLB. A region that was given back, or that somebody split, cools down twice as long each time
-//! before it is promoted again.
+//! A huge page that stays in the TLB is never walked and seems idle. A region's worth is therefore what was seen before it was promoted; only a scan
+//! that flushed the TLB lowers it. A region that was given back, or split by others, cools down before it is promoted again, twice as long each time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,12 +12,11 @@ use std::time::{Duration, Instant};
 use heat::units::{Address, PAGES_PER_REGION};
 use heat::{Heat, Region};
 
-/// Scans one after the other that saw no access, before a region counts as cold.
+/// Consecutive scans without access after which a region counts as cold.
 const COLD_AFTER: usize = 3;
-/// Scans one after the other that lower what a region is worth to its own program, where it is used at all: one may come at a quiet
-/// moment.
+/// Consecutive scans that lower a region's worth to its own program while it is used at all: a single scan may come at a quiet moment.
 const LOWERED_AFTER: usize = 2;
-/// A region must hold at least so many empty base pages to be given back for them: half of it.
+/// A region is given back for its empty base pages if it has at least this many: half of it.
 const MOSTLY_EMPTY: u16 = PAGES_PER_REGION as u16 / 2;
 const FIRST_REST: Duration = Duration::from_secs(10);
 const LONGEST_REST: Duration = Duration::from_secs(20 * 60);
@@ -37,25 +35,25 @@ struct Known {
     promoted: bool,
     /// Page walks a second when it was promoted.
     walks_per_second: f64,
-    /// At most so many accesses a second, by each of the last scans that could tell, the latest first.
+    /// Upper bounds of accesses a second from the last scans that could tell, the latest first.
     at_most: [Option<f32>; COLD_AFTER],
-    /// Scans one after the other that saw no access.
+    /// Consecutive scans that saw no access.
     unused: u8,
-    /// Its base pages that hold nothing but zeros, once that was read.
+    /// Its all-zero base pages, once its contents were read.
     empty: Option<u16>,
     /// How often it was promoted in vain.
     setbacks: u8,
     cooling_down_until: Option<Instant>,
 }
 
-/// A region that is on a huge page by us.
+/// A region that we put on a huge page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeldRegion {
     /// Where it starts.
     pub start: Address,
     /// Page walks a second that its huge page saves, as far as is known; 0 if the last scan saw no access.
     pub worth: f64,
-    /// The same, as a claim against other programs: it is lowered by three scans only, for a program may rest for one.
+    /// The same, as a claim against other programs: lowered only by three scans, because a program may be idle during one.
     pub claim: f64,
     /// Whether it is cold, and most of it empty: giving it back frees memory and costs nothing.
     pub is_waste: bool,
@@ -66,7 +64,7 @@ impl Known {
         if self.unused > 0 { 0.0 } else { self.bounded_by(LOWERED_AFTER) }
     }
 
-    /// What it was worth at first, or less if so many scans agree.
+    /// Its initial worth, or less if this many scans agree.
     fn bounded_by(&self, scans: usize) -> f64 {
         let bounds: Option<Vec<f64>> = self.at_most[..scans].iter().map(|bound| bound.map(f64::from)).collect();
         let bound = bounds.map_or(f64::INFINITY, |bounds| bounds.into_iter().fold(0.0, f64::max));
@@ -80,15 +78,15 @@ impl Known {
         self.promoted = false;
     }
 
-    /// Nothing to be remembered any more: it goes as if it had never been seen.
+    /// Whether nothing is left to remember: it can be dropped as if never seen.
     fn is_forgotten(&self, now: Instant) -> bool {
         !self.promoted && self.cooling_down_until.is_none_or(|until| now > until + LONGEST_REST)
     }
 }
 
 impl Past {
-    /// Takes note of a scan. What is not there any more is forgotten; what was promoted and is not huge any more was split by
-    /// somebody: by writing to it after a fork, by reclaim, or by the program's own advice.
+    /// Records a scan. Regions that are gone are forgotten. A promoted region that is no longer huge was split by others: by a write after a fork, by
+    /// reclaim, or by the program's own advice.
     pub fn notice(&mut self, heat: &Heat, now: Instant) {
         self.now = Some(now);
         let find = |start| heat.regions.binary_search_by_key(&start, |region| region.start).ok();
@@ -103,12 +101,12 @@ impl Past {
         self.regions.retain(|_, known| !known.is_forgotten(now));
     }
 
-    /// Another program has taken the process over (exec).
+    /// Another program has replaced this one in the process (exec).
     pub fn forget(&mut self) {
         self.regions.clear();
     }
 
-    /// A region was promoted, at so many walks a second.
+    /// A region was promoted, at this many walks a second.
     pub fn promoted(&mut self, start: Address, walks_per_second: f64) {
         let setbacks = self.regions.get(&start).map_or(0, |known| known.setbacks);
         let known = Known { promoted: true, walks_per_second, setbacks, ..Known::default() };
@@ -130,25 +128,25 @@ impl Past {
         self.regions.get(&start).is_some_and(|known| !known.promoted && self.now < known.cooling_down_until)
     }
 
-    /// Whether some region was unused of late, and the next scans tell whether it is cold.
+    /// Whether some region has been unused lately, and the next scans will tell whether it is cold.
     pub fn is_in_doubt(&self) -> bool {
         self.regions.values().any(|known| known.promoted && (1..COLD_AFTER as u8).contains(&known.unused))
     }
 
-    /// Cold regions, of which it must be known what they hold before they may be given back.
+    /// Cold regions whose contents must be known before they may be given back.
     pub fn cold(&self) -> impl Iterator<Item = Address> {
         let cold = self.regions.iter().filter(|(_, known)| known.promoted && known.unused >= COLD_AFTER as u8);
         cold.map(|(&start, _)| start)
     }
 
-    /// So many base pages of a region hold nothing but zeros.
+    /// This many base pages of a region hold nothing but zeros.
     pub fn inspected(&mut self, start: Address, empty: u16) {
         if let Some(known) = self.regions.get_mut(&start) {
             known.empty = Some(empty);
         }
     }
 
-    /// The regions that are on huge pages by us, by address.
+    /// The regions that we put on huge pages, by address.
     pub fn held(&self) -> impl Iterator<Item = HeldRegion> {
         self.regions.iter().filter(|(_, known)| known.promoted).map(|(&start, known)| {
             let is_empty = known.empty.is_some_and(|empty| empty >= MOSTLY_EMPTY);
@@ -161,13 +159,13 @@ impl Past {
 impl Known {
     fn observe(&mut self, region: &Region) {
         let Some(at_most) = region.at_most_accesses_per_second else {
-            // Nobody knows whether it was used since, and so what it holds.
+            // It may have been used since, so its contents are unknown.
             return self.empty = None;
         };
         self.at_most.rotate_right(1);
         self.at_most[0] = Some(at_most);
         self.unused = if at_most > 0.0 { 0 } else { self.unused.saturating_add(1) };
-        // What it holds may have changed with every access.
+        // Any access may have changed its contents.
         self.empty = self.empty.filter(|_| self.unused > 0);
     }
 }

@@ -1,4 +1,4 @@
-//! The plan: one decision a region, each with its reason.
+//! The plan: one decision per region, each with its reason.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use crate::decide::Limits;
 pub struct Plan {
     /// The process.
     pub pid: u32,
-    /// What the bits that it rests on mean.
+    /// What the underlying bits mean.
     pub meaning: Meaning,
-    /// Every region: what is given back first, then promotions, both in the order in which they should be carried out (most
-    /// benefit per cost first), then the others by address.
+    /// Every region: first those given back, then promotions, both in the order in which they should be carried out (most benefit per cost first),
+    /// then the others by address.
     pub decisions: Vec<Decision>,
-    /// Share of the target's CPU time that page walks take today, at `Limits::walk_cost` each and 1 at most; None if the
-    /// target used no CPU time or it could not be told.
+    /// Share of the target's CPU time that page walks take today, at `Limits::walk_cost` each and at most 1; None if the target used no CPU time or
+    /// it could not be told.
     pub walk_share: Option<f64>,
-    /// What is known of all page walks of the base pages observed together.
+    /// What is known of the page walks of all observed base pages together.
     pub walks: Walks,
 }
 
@@ -34,16 +34,16 @@ pub struct Decision {
     pub verdict: Verdict,
     /// Why.
     pub reason: Reason,
-    /// Page walks a second that it has today.
+    /// Its page walks a second today.
     pub walks_per_second: f64,
-    /// Page faults a second that a huge page saves, of all processes that map it.
+    /// Page faults a second that a huge page saves, in all processes that map it.
     pub faults_per_second: f64,
     /// Page tables that a huge page frees, in all processes that map it: 4 KiB each.
     pub page_tables: u16,
-    /// All that as so many page walks a second ([`Limits::worth`]).
+    /// All of that converted to page walks a second ([`Limits::worth`]).
     #[serde(skip)]
     pub worth: f64,
-    /// Memory that promoting it takes; nothing where it is given back.
+    /// Memory that promoting it takes; zero where it is given back.
     #[serde(rename = "growth_bytes")]
     pub growth: Bytes,
 }
@@ -63,7 +63,7 @@ impl Decision {
         }
     }
 
-    /// Splits the huge page of a region that is worth so many page walks a second.
+    /// Splits the huge page of a region that is worth this many page walks a second.
     pub(crate) fn give_back(start: Address, reason: Reason, worth: f64) -> Self {
         Self {
             start,
@@ -84,7 +84,7 @@ impl Decision {
 pub enum Verdict {
     /// Put it on a huge page.
     Promote,
-    /// Split its huge page, and free what is empty of it.
+    /// Split its huge page, and free its empty base pages.
     GiveBack,
     /// Leave it as it is.
     Keep,
@@ -102,22 +102,22 @@ pub enum Reason {
     Waste,
     /// Given back: a region that saves far more page walks takes its place within the limit on memory on huge pages.
     Displaced,
-    /// Given back: it is over the program's quota of the limit that it shares with others.
+    /// Given back: it exceeds the program's quota of the limit that it shares with others.
     OverQuota,
-    /// Given back: somebody asked for that.
+    /// Given back on request.
     Requested,
-    /// Kept: it was given back, split or refused not long ago.
+    /// Kept: it was recently given back, split or refused.
     #[serde(alias = "rests")]
     CoolingDown,
     /// Kept: no page of it was walked.
     NotWalked,
-    /// Kept: memory that the tracker cannot observe; in slices, what is locked or mapped by several processes.
+    /// Kept: memory that the tracker cannot observe; when observing in slices, memory that is locked or mapped by several processes.
     NotObserved,
-    /// Kept: only a sample was observed, which this is not part of.
+    /// Kept: it is not part of the observed sample.
     NotInSample,
     /// Kept: too few page walks to pay for the move.
     TooCold,
-    /// Kept: the TLB holds the memory that the process uses, so that it spends next to no time on page walks.
+    /// Kept: the TLB covers the memory that the process uses, so it spends next to no time on page walks.
     LivesInTlb,
     /// Kept: hotter regions already account for nearly all page walks.
     Covered,
@@ -125,7 +125,7 @@ pub enum Reason {
     GrowthLimit,
     /// Kept: the limit on memory on huge pages is reached.
     HugeLimit,
-    /// Kept: its memory policy spreads it over several memory nodes, of which promoting would choose one.
+    /// Kept: its memory policy spreads it over several memory nodes, and promoting would choose one.
     SpreadOverNodes,
     /// Kept: shared memory, which is promoted through another process that maps it.
     ThroughAnother,
@@ -133,7 +133,7 @@ pub enum Reason {
     Shared,
     /// Kept: holds lazily freed pages, which promoting would bring back.
     LazilyFreed,
-    /// Kept: it can never be promoted. Named as what is in the way.
+    /// Kept: it can never be promoted. Named after the obstacle.
     #[serde(untagged)]
     Obstacle(Obstacle),
 }
@@ -144,12 +144,12 @@ impl Plan {
         self.decisions.iter().filter(|decision| decision.verdict == Verdict::Promote)
     }
 
-    /// The regions to give back, in the order in which that should be done; before anything is promoted.
+    /// The regions to give back, in the order in which that should be done, before any promotion.
     pub fn give_backs(&self) -> impl Iterator<Item = &Decision> {
         self.decisions.iter().filter(|decision| decision.verdict == Verdict::GiveBack)
     }
 
-    /// How many regions there are of each reason.
+    /// The number of regions for each reason.
     pub fn counts(&self) -> BTreeMap<Reason, u64> {
         let mut counts = BTreeMap::new();
         for decision in &self.decisions {
@@ -163,7 +163,7 @@ impl Plan {
         self.promotions().map(|decision| decision.growth).sum()
     }
 
-    /// Page walks a second of the regions to promote; a huge page saves nearly all of them.
+    /// Page walks a second of the regions to promote; huge pages save nearly all of them.
     pub fn walks_saved_per_second(&self) -> f64 {
         walks_per_second(self.promotions())
     }
@@ -178,7 +178,7 @@ impl Plan {
         Bytes(self.promotions().map(|decision| u64::from(decision.page_tables) * BASE_PAGE).sum())
     }
 
-    /// Of the page walks saved, the share that is certain, 0 to 1: even if all walks that are not are those of the regions to promote.
+    /// The share of the page walks saved that is certain, 0 to 1, even if every uncertain walk is in a region to promote.
     pub fn certain_share(&self) -> f64 {
         let saved = self.walks_saved_per_second();
         let doubtful = self.base_walks_per_second() - self.walks.at_least_per_second;
@@ -189,21 +189,21 @@ impl Plan {
         }
     }
 
-    /// How many times as often the program may walk as was estimated, 1 or more: watching slows it down, more on some machines than on
-    /// others.
+    /// The factor (at least 1) by which the program may walk more often than was estimated: being watched slows it down, on some machines more than
+    /// on others.
     pub fn most_times_as_often(&self) -> f64 {
         let walks = self.base_walks_per_second();
         if walks > 0.0 { (self.walks.at_most_per_second / walks).max(1.0) } else { 1.0 }
     }
 
-    /// Page walks a second of what is on base pages.
+    /// Page walks a second on base pages.
     fn base_walks_per_second(&self) -> f64 {
         let is_base =
             |decision: &&Decision| decision.verdict != Verdict::GiveBack && decision.reason != Reason::AlreadyHuge;
         walks_per_second(self.decisions.iter().filter(is_base))
     }
 
-    /// Those page walks as a share of all that the process has, 0 to 1.
+    /// Those page walks as a share of all of the process's, 0 to 1.
     pub fn share_of_walks_saved(&self) -> f64 {
         let all = walks_per_second(self.decisions.iter());
         if all > 0.0 { self.walks_saved_per_second() / all } else { 0.0 }

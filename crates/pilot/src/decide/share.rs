@@ -1,10 +1,10 @@
-//! Who may have how much of a huge-page budget that is too small for all.
+//! Dividing a huge-page budget that is too small for all programs.
 //!
-//! Owns: the two ways of dividing it. Never touches: which regions of a program take its quota; that is [`crate::decide::decide`].
+//! Owns: the two ways of dividing it. Never touches: which regions of a program use its quota; that is [`crate::decide::decide`].
 //!
-//! *Benefit*: the regions with the most page walks get it, whoever they belong to. *Share*: each program gets its weight's quota (max-min
-//! fair, as Ingens does: Kwon et al., OSDI 2016), and what one has no use for goes to the others. In both ways huge pages that their
-//! program does not use give it no claim, and who came first plays no part.
+//! *Benefit*: the regions with the most page walks get it, whichever program they belong to. *Share*: each program gets a quota by its weight
+//! (max-min fair, as in Ingens: Kwon et al., OSDI 2016), and what it cannot use goes to the others. In both ways, huge pages that their program does
+//! not use give it no claim, and the order of arrival plays no part.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,30 +12,30 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fairness {
-    /// By benefit: the most page walks saved in all.
+    /// By benefit: the most page walks saved in total.
     #[default]
     Benefit,
-    /// By weight: each program its quota.
+    /// By weight: a quota for each program.
     Share,
 }
 
 /// What one program could do with huge pages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demand {
-    /// Its quota against those of the others; above 0.
+    /// Its weight relative to the others; above 0.
     pub weight: f64,
     /// Page walks a second saved by each huge page that it has and uses.
     pub held: Vec<f64>,
-    /// Page walks a second that each further region would save if it got one.
+    /// Page walks a second that each further huge page would save.
     pub wanted: Vec<f64>,
 }
 
-/// A region takes another's huge page only if it saves this many times the walks: moving costs two steps, rates scatter by a quarter, and a
-/// program of which part is huge runs up to 1.7 times as fast, so that what is left seems hotter than what was promoted before.
+/// A region takes another's huge page only if it saves this many times as many walks: moving costs two steps, rates scatter by a quarter, and a
+/// program runs up to 1.7 times as fast when part of it is huge, so the rest seems hotter than what was promoted before.
 pub(super) const WORTH_A_MOVE: f64 = 2.5;
 
-/// How many huge pages of the budget each may have, in the order of the claims. Never more in all than the budget, and for nobody
-/// more than it can use.
+/// How many huge pages of the budget each may have, in the order of the claims. The total never exceeds the budget, and nobody gets more than it can
+/// use.
 pub fn divide(budget: u64, claims: &[Demand], fairness: Fairness) -> Vec<u64> {
     match fairness {
         Fairness::Benefit => by_benefit(budget, claims),
@@ -55,7 +55,7 @@ fn by_benefit(budget: u64, claims: &[Demand]) -> Vec<u64> {
     quotas
 }
 
-/// Fills all evenly by weight, as water fills vessels, until each is full or the budget is spent.
+/// Fills all evenly by weight until each is full or the budget is spent.
 fn by_weight(budget: u64, claims: &[Demand]) -> Vec<u64> {
     let room = |claim: &Demand| (claim.held.len() + claim.wanted.len()) as u64;
     let mut quotas = vec![0u64; claims.len()];
@@ -74,7 +74,7 @@ fn by_weight(budget: u64, claims: &[Demand]) -> Vec<u64> {
             quotas[owner] += quota;
             given += quota;
         }
-        // What is left is less than one for each: whoever is furthest behind gets it.
+        // Less than one for each is left: the one furthest behind gets it.
         if given == 0 {
             let behind = |&owner: &usize| quotas[owner] as f64 / claims[owner].weight;
             let mut by_lag = thirsty;

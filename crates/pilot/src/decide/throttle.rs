@@ -1,41 +1,41 @@
-//! How long promoting rests after each collapse, so that the program is slowed down by no more than it may be.
+//! How long promoting rests after each collapse, so as to slow the program down no more than allowed.
 //!
-//! Owns: the share of time in which collapses may hold a program up, and how it adapts. Never touches: the system; what collapses took
-//! and how long the program waited is given to it.
+//! Owns: the share of time for which collapses may hold a program up, and how it adapts. Never touches: the system; it is told how long collapses
+//! took and the program waited.
 //!
-//! A collapse holds up whoever touches its region until it is over. So the rest after a collapse follows from what that collapse took:
-//! slow ones are rare ones. A program loses more than that, because a collapse also takes a processor and leaves its caches cold, and so
-//! does making a page ready; collapses get half of what it may lose. Promoting also takes processors, memory and locks that a program
-//! may have to wait for elsewhere; the share is halved whenever the program waited for longer than it may be slowed down, and grows back
-//! while it does not.
+//! A collapse holds up every thread that touches its region until it is over, so the rest after a collapse follows from its duration: slow collapses
+//! are rare. A program loses more than that, because a collapse and the preparation of a page also take a processor and leave its caches cold; so
+//! collapses get half of what it may lose. Promoting also takes processors, memory and locks that a program may have to wait for elsewhere; the share
+//! is halved whenever the program waited longer than it may be slowed down, and grows back while it does not.
 
 use heat::units::{Nanos, Slowdown};
 
-/// Of so many threads at work one touches the region while it is collapsed. Rather more would be it: 250,000 random reads a second of 4 GiB
-/// meet one of 2,000 regions in 0.5 ms once in sixteen collapses.
+/// One in this many working threads touches the region while it is collapsed. In theory fewer do: 250,000 random reads a second of 4 GiB touch one of
+/// 2,000 regions within 0.5 ms in one of sixteen collapses.
 const TOUCHED_WITHIN: u64 = 6;
-/// The share never falls below one part in so many of what is allowed: a wait that others cause must not end promoting for good.
+/// The share never falls below this part of what is allowed: waits caused by others must not end promoting for good.
 const LEAST: f64 = 1.0 / 32.0;
-/// From half the allowed share back to all of it in three samples without waits.
+/// From half the allowed share back to all of it takes three samples without waits.
 const GROWTH: f64 = 1.26;
 
-/// The part of the slowdown that is the collapses' own. How much a collapse costs beyond its time was not measured
-/// closely. Of requests a twentieth would meet one at the default of 5 %, which doubled p99 of memcached; of a fortieth p99 shows little.
+/// The part of the slowdown spent on collapses themselves. The cost of a collapse beyond its duration was not measured closely. At the default of 5
+/// %, a twentieth of requests would meet a collapse, which doubled p99 of memcached; with a fortieth, p99 shows little.
 const OF_COLLAPSES: f64 = 1.0 / 2.0;
 
-/// Who waits for a collapse until it is over.
+/// Which threads wait for a collapse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhoWaits {
-    /// Whoever touches the region and, because it is copied with the lock of the program's memory held, whoever faults in a page or maps memory.
+    /// Threads that touch the region and, because it is copied with the lock of the program's memory held, threads that fault in a page or map
+    /// memory.
     AnyThread,
-    /// Whoever touches the region. The kernel copies shared memory without that lock.
+    /// Threads that touch the region. The kernel copies shared memory without that lock.
     WhoTouchesIt,
 }
 
 impl WhoWaits {
-    /// For how long a collapse counts as holding the program up.
+    /// How long a collapse counts as holding the program up.
     ///
-    /// It also has one of the machine's processors for itself, which may have been the program's.
+    /// It also occupies a processor, which may have been the program's.
     pub fn counted(self, took: Nanos, processors: u64) -> Nanos {
         match self {
             Self::AnyThread => took,
@@ -48,12 +48,12 @@ impl WhoWaits {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throttle {
     max: Slowdown,
-    /// Share of time in which a collapse may be under way at present.
+    /// Share of time for which a collapse may be under way at present.
     share: f64,
 }
 
 impl Throttle {
-    /// Begins at the whole of what is allowed.
+    /// Begins with all that is allowed.
     pub fn new(max: Slowdown) -> Self {
         Self { max, share: max.0 * OF_COLLAPSES }
     }
@@ -63,17 +63,17 @@ impl Throttle {
         self.max
     }
 
-    /// Share of time in which a collapse may be under way at present, at most half of what is allowed.
+    /// Share of time for which a collapse may be under way at present; at most half of what is allowed.
     pub fn share(&self) -> f64 {
         self.share
     }
 
-    /// How long to rest after a step that held the program up for so long.
+    /// How long to rest after a step that held the program up this long.
     pub fn rest_after(&self, held_up: Nanos) -> Nanos {
         Nanos((held_up.0 as f64 * (1.0 / self.share - 1.0)) as u64)
     }
 
-    /// Adapts to how much longer the program waited lately than it does by itself, as a share of the time in which it wanted to run.
+    /// Adapts to the extra waiting of the program lately, as a share of the time in which it wanted to run.
     pub fn adapt(&mut self, waited: f64) {
         let most = self.max.0 * OF_COLLAPSES;
         let adapted = if waited > self.max.0 { self.share / 2.0 } else { self.share * GROWTH };

@@ -1,9 +1,9 @@
 //! Whether a program's hot memory has moved, from how fast pages are walked for the first time.
 //!
-//! Owns: the comparison of one interval with the one before. Never touches: the system.
+//! Owns: the comparison of an interval with the one before. Never touches: the system.
 //!
-//! After bits are cleared, ever fewer pages are walked that were not walked before, whatever the program does, as long as it goes on
-//! doing it. When pages that were not walked come faster than before, it does something else.
+//! After bits are cleared, new pages are walked at an ever lower rate, as long as the program keeps doing the same. When the rate rises, it does
+//! something else.
 
 use std::time::Instant;
 
@@ -17,18 +17,18 @@ pub struct Trend {
     rate: f64,
 }
 
-/// New pages come so many times as fast as before.
+/// New pages come this many times as fast as before.
 const RISES: f64 = 2.0;
-/// Fewer new pages in an interval than the TLB holds say nothing.
+/// In an interval, fewer new pages than the TLB holds say nothing.
 const ENOUGH: u64 = 1024;
 
 impl Trend {
-    /// After a scan: pages walked by its end, and how fast new ones came at the end of it.
+    /// After a scan: pages walked by its end, and the rate of new ones at that time.
     pub fn after_scan(now: Instant, walked: Pages, new_per_second: f64) -> Self {
         Self { last: Some((now, walked)), rate: new_per_second }
     }
 
-    /// Takes note of how many pages are walked by now; whether they come clearly faster than before.
+    /// Takes note of how many pages have been walked by now; returns whether new ones come clearly faster than before.
     pub fn rises(&mut self, now: Instant, walked: Pages) -> bool {
         let Some((before, known)) = self.last.replace((now, walked)) else { return false };
         let new = walked.0.saturating_sub(known.0);
@@ -70,7 +70,7 @@ mod tests {
         let start = Instant::now();
         let mut trend = Trend::default();
         assert!(!trend.rises(start + SECOND, Pages(1 << 20)));
-        // Bits that were collapsed away or cleared meanwhile are no news.
+        // Bits lost to a collapse or cleared meanwhile are no news.
         assert!(!trend.rises(start + 2 * SECOND, Pages(0)));
     }
 }

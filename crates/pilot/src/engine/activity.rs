@@ -1,9 +1,9 @@
-//! Which pages of a client are active, and how often each is walked, from several reads after one clearing.
+//! Which pages of a client are active, and how often each is walked, from several reads after clearing once.
 //!
-//! Owns: when each page was first seen to be walked. Never touches: the system, or whoever reads the bits.
+//! Owns: when each page was first seen to be walked. Never touches: the system, or the reader of the bits.
 //!
-//! A page that was first seen some time after bits were cleared is walked about once in that time; so reads at growing times tell pages
-//! apart whose rates lie far from each other, at one clearing's price.
+//! A page first seen some time after the bits were cleared is walked about once in that time. Reads at growing intervals thus separate pages of very
+//! different rates at the cost of clearing once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use heat::{Obstacle, PageSet, Region};
 #[derive(Debug)]
 pub(super) struct Activity {
     regions: BTreeMap<Address, Seen>,
-    /// When pages were read, since they were cleared.
+    /// When pages were read, counted from the clearing.
     reads: Vec<Duration>,
 }
 
@@ -31,7 +31,7 @@ struct Seen {
 }
 
 impl Activity {
-    /// After a scan, which is the first read; of the regions that lie in these ranges at least in part, or of all if there are none.
+    /// After a scan, which is the first read. Covers regions that lie at least partly in these ranges, or all regions if there are none.
     pub(super) fn of(heat: &Heat, ranges: &[Range]) -> Self {
         let of_interest = |region: &Region| {
             let (start, end) = (region.start.0, region.start.0 + HUGE_PAGE);
@@ -42,12 +42,12 @@ impl Activity {
         Self { regions, reads: vec![heat.window.duration()] }
     }
 
-    /// Another read begins, so long after the clearing.
+    /// Begins another read, this long after the clearing.
     pub(super) fn begin_read(&mut self, since_cleared: Duration) {
         self.reads.push(since_cleared);
     }
 
-    /// What it saw of a region.
+    /// Records what the read saw of a region.
     pub(super) fn note(&mut self, start: Address, walked: &PageSet) {
         let number = self.reads.len() as u8;
         let Some(seen) = self.regions.get_mut(&start) else { return };
@@ -75,7 +75,7 @@ impl Activity {
         self.pages(ranges).map(|page| page.walks_per_second).sum()
     }
 
-    /// Of a page that this read saw and the one before it did not.
+    /// The rate of a page that this read saw and the previous one did not.
     fn rate(&self, read: u8) -> f64 {
         let (after, by) = (self.reads[read as usize - 2], self.reads[read as usize - 1]);
         2.0 / (after + by).as_secs_f64()
@@ -90,7 +90,7 @@ impl Seen {
     }
 }
 
-/// What an application can do something about: base pages of data.
+/// Base pages of data: what an application can act on.
 fn concerns_clients(region: &Region) -> bool {
     let of_no_use = [Obstacle::Stack, Obstacle::Hugetlb, Obstacle::Special, Obstacle::File];
     !region.huge && !region.obstacle.is_some_and(|obstacle| of_no_use.contains(&obstacle))

@@ -2,11 +2,10 @@
 //!
 //! Owns: the account of our CPU time, and when the next scan can be afforded. Never touches: what the time is spent on.
 //!
-//! A pilot has little to do most of the time, and much at once when a program changes. So what it did not spend is saved up, for half a
-//! minute at most.
+//! A pilot has little to do most of the time, and much at once when a program changes. Unspent time is therefore saved up, for half a minute at most.
 //!
-//! All CPU time of this process counts, as the kernel accounts for it: what a look forgets to count is counted here. Collapsing alone
-//! is passed over, since it has a pace of its own.
+//! All CPU time of this process counts, as the kernel accounts for it, so nothing is forgotten. Only collapsing is left out, since it has its own
+//! pace.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +13,7 @@ use heat::units::{CpuShare, Nanos, Slowdown};
 
 /// The longest time whose share can be saved up: 0.3 s of CPU time at 1 %.
 const SAVED_UP: Duration = Duration::from_secs(30);
-/// The same for whoever wants it over with, in the first minutes: PostgreSQL with 100 connections and 12 GiB took 2 s of CPU time until all was
-/// promoted.
+/// The same for fast promotion, in the first minutes: PostgreSQL with 100 connections and 12 GiB took 2 s of CPU time until all was promoted.
 const SAVED_UP_FAST: Duration = Duration::from_secs(300);
 const FIRST_MINUTES: Duration = Duration::from_secs(180);
 
@@ -23,21 +21,21 @@ const FIRST_MINUTES: Duration = Duration::from_secs(180);
 #[derive(Debug)]
 pub struct Budget {
     share: CpuShare,
-    /// How long a time's share may be saved up.
+    /// The time whose share may be saved up.
     saves: Duration,
-    /// From then on no more than usual may be.
+    /// From then on, only the usual time.
     hurries_until: Instant,
-    /// All that was entered so far.
+    /// Everything entered so far.
     charged: Nanos,
     /// Our CPU time up to the last entry, and when that was made.
     seen: Nanos,
     seen_at: Instant,
-    /// Up to then the share has been spent; in the past where some is saved up.
+    /// The share has been spent up to this moment; it is in the past if some is saved up.
     spent_until: Instant,
 }
 
 impl Budget {
-    /// An account that begins now, when this process has had so much CPU time, and saves nothing up.
+    /// An account that begins now, when this process has used this much CPU time, and saves nothing up.
     pub fn new(share: CpuShare, cpu_time: Nanos, now: Instant) -> Self {
         Self {
             share,
@@ -50,7 +48,7 @@ impl Budget {
         }
     }
 
-    /// An account that saves up what is not spent for a while, and begins with as much as that: a pilot has most to do at first.
+    /// An account that saves up unspent time for a while, and begins full: a pilot has most to do at first.
     pub fn saving(share: CpuShare, max_slowdown: Slowdown, cpu_time: Nanos, now: Instant) -> Self {
         let account = Self::new(share, cpu_time, now);
         let saves = if max_slowdown.is_fast() { SAVED_UP_FAST } else { SAVED_UP };
@@ -63,26 +61,26 @@ impl Budget {
         self.share
     }
 
-    /// Enters our CPU time since the last entry, given all of it so far, and that of kernel threads that worked for us.
+    /// Enters our CPU time since the last entry (`own` is the total so far), plus that of kernel threads that worked for us.
     pub fn charge(&mut self, own: Nanos, kernel: Nanos, now: Instant) {
         let spent = own.saturating_sub(self.seen) + kernel;
         self.charged += spent;
         if now >= self.hurries_until {
             self.saves = self.saves.min(SAVED_UP);
         }
-        // What was not spent long before the last entry is lost.
+        // Time unspent long before the last entry is lost.
         let saved_from = self.seen_at.checked_sub(self.saves).unwrap_or(self.spent_until);
         self.spent_until = self.spent_until.max(saved_from) + self.share.rest_after(spent);
         (self.seen, self.seen_at) = (own, now);
         tracing::debug!("{spent} spent; free again in {:?}", self.spent_until.saturating_duration_since(now));
     }
 
-    /// Leaves our CPU time since the last entry out.
+    /// Leaves out our CPU time since the last entry.
     pub fn pass_over(&mut self, own: Nanos, now: Instant) {
         (self.seen, self.seen_at) = (own, now);
     }
 
-    /// All that was entered so far.
+    /// Everything entered so far.
     pub fn charged(&self) -> Nanos {
         self.charged
     }
@@ -92,7 +90,7 @@ impl Budget {
         self.spent_until
     }
 
-    /// From the begin of one scan to the next, so that a program loses no larger share of a CPU by them either.
+    /// The rest between the starts of two scans at which they cost the program no larger share of a CPU either.
     pub fn rest_for(&self, program: Nanos) -> Duration {
         self.share.rest_after(program)
     }

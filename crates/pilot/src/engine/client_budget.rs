@@ -1,30 +1,30 @@
 //! The share of the CPU time that observing clients may take.
 //!
-//! Owns: an account for each user who has clients. Never touches: the account of all CPU time ([`crate::engine::Budget`]), to which the same
-//! time is charged.
+//! Owns: an account for each user with clients. Never touches: the account of all CPU time ([`crate::engine::Budget`]), to which the same time is
+//! charged.
 //!
-//! Clients take at most half of it, in equal parts for each user: no user can take from another, and whoever is a target has the other half,
-//! however many clients there are.
+//! Clients take at most half of it, in equal parts for each user: no user can take from another, and targets keep the other half, however many
+//! clients there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use heat::units::{CpuShare, Nanos};
 
-/// Of the CPU time for observing.
+/// The clients' part of the CPU time for observing.
 const SHARE: f64 = 0.5;
 
 /// When each user's clients may be scanned again.
 #[derive(Debug, Default)]
 pub(super) struct ClientBudget {
-    /// Of each user.
+    /// Each user's share.
     share: CpuShare,
     free_at: BTreeMap<u32, Instant>,
 }
 
 impl ClientBudget {
-    /// Divides the share of all observing among users who have clients. Who has none any more is forgotten once nothing is owed: or whoever
-    /// leaves and comes back would owe nothing.
+    /// Divides the share among users with clients. A user without clients is forgotten only once nothing is owed; otherwise leaving and coming back
+    /// would cancel the debt.
     pub(super) fn divide(&mut self, all: CpuShare, users: &BTreeSet<u32>, now: Instant) {
         self.free_at.retain(|user, free_at| users.contains(user) || *free_at > now);
         users.iter().for_each(|user| _ = self.free_at.entry(*user).or_insert(now));

@@ -1,12 +1,12 @@
-//! Whether a large program is observed wholly, or by a sample first.
+//! Whether a large program is observed completely, or by a sample first.
 //!
-//! Owns: this choice, a pure function of what was seen before. Never touches: how a sample is drawn, or what is made of it.
+//! Owns: this choice, a pure function of earlier observations. Never touches: how a sample is drawn or used.
 //!
-//! Observing costs a program by the pages that it walks again, so by its size. A sample costs the same for any size, and is enough to see
-//! that a program spends next to no time on page walks, or that nothing has changed since all of it was observed.
+//! Observing costs a program by the pages that it walks again, and thus by its size. A sample costs the same for any size, and suffices to show that
+//! a program spends next to no time on page walks, or that nothing has changed since it was observed completely.
 //!
-//! A program that may not be slowed down by much is observed slowly. Whoever pilots many does not wait for minutes until all of a large one
-//! is, but has as much observed as there is time for, and acts on that.
+//! A program that may be slowed down only a little is observed slowly. A pilot of many programs does not wait minutes for a complete observation of a
+//! large one: it observes as much as time allows, and acts on that.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -19,31 +19,31 @@ use observe::{ObserveError, ObserveOptions};
 use crate::decide::Limits;
 use crate::world::World;
 
-/// The sample. A program of four times as many base pages or less is observed wholly.
+/// The sample size. A program with up to four times as many base pages is observed completely.
 const SAMPLE: Bytes = Bytes(2 << 30);
-/// A pilot of many observes one for no longer than this, but everything that takes up to four times as long.
+/// A pilot of many programs observes one for no longer than this, except that a complete observation may take up to four times as long.
 const LONGEST: Nanos = Nanos(15_000_000_000);
-/// Rates scatter by a fifth from one observation to the next even where all is observed.
+/// Rates scatter by a fifth from one observation to the next even when everything is observed.
 const RISES: f64 = 1.25;
 
-/// What is known of a program from earlier observations of all of it.
+/// What is known of a program from earlier complete observations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Known {
-    /// Nothing: it was never observed wholly, or has become another program.
+    /// Nothing: it was never observed completely, or has become another program.
     #[default]
     Nothing,
-    /// The last one led to a promotion, so that the next one may, too.
+    /// The last one led to a promotion; the next one may, too.
     Changing,
-    /// The last one led to nothing; it saw so many page walks a second on base pages.
+    /// The last one led to nothing; it saw this many page walks a second on base pages.
     Steady(f64),
 }
 
-/// How much is observed where that may lead to a promotion.
+/// How much is observed when that may lead to a promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Most {
     /// All of it, however long that takes.
     Everything,
-    /// What there is time for.
+    /// As much as time allows.
     InTime,
 }
 
@@ -56,12 +56,12 @@ impl Most {
     }
 }
 
-/// What is enough for a figure of all of it, at a cost that does not grow with the program.
+/// Enough for an overall figure, at a cost that does not grow with the program.
 pub(super) fn some() -> Coverage {
     sample(SAMPLE)
 }
 
-/// Another draw each time: what one misses for ever, the next may see.
+/// A different draw each time: what one misses, the next may catch.
 fn sample(size: Bytes) -> Coverage {
     Coverage::Sample { size, longest: Some(LONGEST), seed: RandomState::new().hash_one(0) }
 }
@@ -75,7 +75,7 @@ impl Known {
         }
     }
 
-    /// Whether as much as may be should be observed now because of what a sample says; not if everything was.
+    /// Whether a sample's result calls for observing as much as possible now; not if everything was observed.
     fn calls_for_everything(self, heat: &Heat) -> bool {
         heat.sample.is_some_and(|sample| {
             is_worth_it(sample.walks_per_second, heat.busy_cpus)
@@ -90,7 +90,7 @@ impl Known {
     pub(super) fn after(self, heat: &Heat, acted: bool) -> Self {
         match (heat.sample, acted) {
             (_, true) => Known::Changing,
-            // There was no time for more than this.
+            // There was no time for more.
             (Some(sample), false) if self == Known::Changing || self.calls_for_everything(heat) => {
                 Known::Steady(sample.walks_per_second.value)
             }
@@ -103,13 +103,13 @@ impl Known {
     }
 }
 
-/// Whether page walks may take so much of the program's time that promoting could pay; as [`crate::decide::decide`] judges it.
+/// Whether page walks may take enough of the program's time that promoting could pay, as [`crate::decide::decide`] judges it.
 fn is_worth_it(walks_per_second: Estimate, busy_cpus: Option<f64>) -> bool {
     let share = |busy: f64| walks_per_second.high() * Limits::WALK_COST.seconds() / busy;
     busy_cpus.filter(|&busy| busy > 0.0).is_none_or(|busy| share(busy) >= Limits::MIN_WALK_SHARE)
 }
 
-/// Observes a program: a large one by a sample, and as much of it as may be if that says so.
+/// Observes a program: a large one first by a sample, and then as much as allowed if the sample calls for it.
 pub(super) fn observe(
     world: &mut dyn World,
     process: Process,
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// A sample that found so many walks a second, give or take a tenth.
+    /// A sample that found this many walks a second, give or take a tenth.
     fn sampled(walks_per_second: f64) -> Heat {
         let walks_per_second = Estimate { value: walks_per_second, error: 0.1 * walks_per_second };
         let sample =
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_steady_program_is_observed_wholly_when_its_walks_have_risen() {
         let steady = Known::Steady(1e6);
-        // Two standard errors below, it must still be a quarter more.
+        // Even two standard errors below, it must still be a quarter more.
         assert!(!steady.calls_for_everything(&sampled(1.55e6)));
         assert!(steady.calls_for_everything(&sampled(1.57e6)));
         assert!(!Known::Steady(0.0).calls_for_everything(&sampled(55e3)), "risen, but to what is next to nothing");

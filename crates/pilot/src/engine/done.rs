@@ -1,6 +1,6 @@
-//! The last things that were done to a program's regions, to be shown.
+//! The latest actions on a program's regions, for display.
 //!
-//! Owns: these. Never touches: what is decided from here on; that is what [`crate::decide::Past`] is for.
+//! Owns: these. Never touches: future decisions; [`crate::decide::Past`] is for those.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -11,14 +11,14 @@ use heat::units::Address;
 use crate::act::{Action, RegionResult};
 use crate::decide::{Decision, Reason};
 
-/// Things done that are kept.
+/// Actions kept.
 const MOST_DONE: usize = 16;
 
-/// The last of them, in the order in which they were done.
+/// The latest actions, in order.
 #[derive(Default)]
 pub(super) struct LastDone(VecDeque<Done>);
 
-/// Something that was done to a region.
+/// An action on a region.
 pub(super) struct Done {
     pub(super) at: Instant,
     pub(super) action: Action,
@@ -30,7 +30,7 @@ pub(super) struct Done {
 }
 
 impl LastDone {
-    /// Adds what came of a decision.
+    /// Adds the result of a decision.
     pub(super) fn add(&mut self, decision: &Decision, result: &RegionResult, at: Instant) {
         self.0.push_back(Done {
             at,
@@ -43,7 +43,7 @@ impl LastDone {
         self.0.drain(..self.0.len().saturating_sub(MOST_DONE));
     }
 
-    /// All that are kept, the oldest first.
+    /// Everything that is kept, oldest first.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Done> + ExactSizeIterator {
         self.0.iter()
     }

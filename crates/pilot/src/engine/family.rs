@@ -1,8 +1,8 @@
-//! A process with its children: what all of them lose on the memory that they share.
+//! A process with its children: what all of them lose on the memory they share.
 //!
-//! Owns: which of the children are observed for all, and joining what they lose. Never touches: memory, or what is promoted.
+//! Owns: which children are observed on behalf of all, and combining their losses. Never touches: memory, or what is promoted.
 //!
-//! One observation of the process, and one of each of a few children: with hundreds of them it takes no longer than with four.
+//! One observation of the process, and one of each of a few children: with hundreds of children it takes no longer than with four.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use observe::{FaultRates, ObserveError, ObserveOptions, Whose, faults};
 use crate::engine::shared::{SAMPLE_OF_FAMILY, SharedView, add_others, hash, is_helper};
 use crate::world::World;
 
-/// Who shares memory with a process.
+/// The processes that share memory with a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Family {
     /// The process and its descendants.
@@ -27,14 +27,14 @@ pub struct Family {
     pub observed: u64,
     /// Memory in the page tables of all of them.
     pub page_tables: Bytes,
-    /// Memory whose part of the page tables they use, all together: what a walk costs is what it costs over so much.
+    /// Memory covered by the page tables that they use, all together: the cost of a walk depends on this size.
     pub footprint: Bytes,
-    /// The share of their page faults that processes had which have ended, so that what was mapped was unmapped again.
+    /// The share of their page faults taken by processes that have since ended, whose mappings are gone.
     pub unmapped_share: f64,
 }
 
 impl Family {
-    /// One process, with so much memory in its page tables, of which it uses those of the footprint.
+    /// One process, with this much memory in its page tables, of which it uses the footprint.
     pub fn alone(page_tables: Bytes, footprint: Bytes) -> Self {
         Self { processes: 1, observed: 1, page_tables, footprint, unmapped_share: 0.0 }
     }
@@ -42,7 +42,7 @@ impl Family {
 
 /// Memory whose page-table entries share a cache line.
 const OF_A_LINE: f64 = 8.0 * BASE_PAGE as f64;
-/// Seconds within which what is used is seen.
+/// Seconds within which use is observed.
 const TENTH: f64 = 0.1;
 
 /// One descendant.
@@ -72,8 +72,8 @@ impl FamilyWatch {
         Ok(Self { process, began: world.now(), before })
     }
 
-    /// The page faults of each region, and the CPUs that they kept busy with the share of their page faults that is unmapped again: those are
-    /// exact, and count processes that lived too short to be observed.
+    /// The page faults of each region, the CPUs kept busy, and the share of page faults whose pages are unmapped again. All are exact, and include
+    /// processes too short-lived to be observed.
     fn end(self, world: &mut dyn World) -> Result<(FaultRates, f64, f64), KernelError> {
         let rates = world.faults();
         let usage = world.family_usage(self.process)?.since(self.before);
@@ -82,10 +82,10 @@ impl FamilyWatch {
     }
 }
 
-/// Adds to the heat of a process what its page tables and, if they are wanted, those of its descendants take for shared memory, and their page
-/// walks there and page faults. They were watched since before the process was observed.
+/// Adds to the heat of a process what its page tables (and, if wanted, its descendants') take for shared memory, and their page walks and page faults
+/// there. They were watched since before the process was observed.
 ///
-/// Errors: something keeps the tracker from observing any process; that one has ended is none.
+/// Errors: the tracker cannot observe any process. A process that has ended is no error.
 pub fn add_family(
     heat: &mut Heat,
     process: Process,
@@ -136,11 +136,12 @@ pub fn add_family(
     })
 }
 
-/// Between what all of them use of their page tables within a tenth of a second, which the caches may hold, and all that these map.
+/// The memory for whose page-table entries all processes compete: between what all of them use of their page tables within a tenth of a second, which
+/// the caches may hold, and all that these map.
 ///
-/// A process that has a processor for a moment now and then finds a line of its page tables in the caches if it was there a moment before. Of
-/// what it comes to after a while nothing is left, since all the others had the caches meanwhile. How many of its walks are of that second
-/// kind is seen from how many lines it used, and how often. Costs go by the logarithm of the size.
+/// A process that briefly gets a processor now and then finds a page-table line in the caches if it used the line a moment before; a line that it
+/// returns to later is gone, because the others had the caches meanwhile. The number of lines used, and how often, gives the share of walks of this
+/// second kind. Costs go by the logarithm of the size.
 fn footprint(views: &[SharedView], times: f64, mapped: Bytes) -> Bytes {
     let seen: Bytes = views.iter().map(|view| view.footprint).sum();
     let walks: f64 = views.iter().map(|view| view.all_walks_per_second).sum();
@@ -151,12 +152,12 @@ fn footprint(views: &[SharedView], times: f64, mapped: Bytes) -> Bytes {
     Bytes((seen + new * (mapped - seen).max(0.0)).exp() as u64)
 }
 
-/// How many times as much all is as a part of it.
+/// The factor by which the whole exceeds a part of it.
 fn ratio(all: Bytes, part: Bytes) -> f64 {
     if part > Bytes(0) { (all.0 as f64 / part.0 as f64).max(1.0) } else { 1.0 }
 }
 
-/// The descendants of a process that have memory of their own, helpers last, in an order that has nothing to do with their age.
+/// The descendants of a process that have memory of their own, helpers last, in an order independent of their age.
 fn relatives(world: &dyn World, process: Process) -> Result<Vec<Relative>, KernelError> {
     let read = |process: Process| {
         let status = world.status(process)?;
@@ -169,7 +170,7 @@ fn relatives(world: &dyn World, process: Process) -> Result<Vec<Relative>, Kerne
     Ok(relatives)
 }
 
-/// What one process has of shared memory; None if it has ended, or may not be observed.
+/// One process's part of shared memory; None if it has ended, or may not be observed.
 fn view_of(
     relative: &Relative,
     world: &mut dyn World,
@@ -180,7 +181,7 @@ fn view_of(
     let clearing = if is_one_of_many { ClearPolicy::OneOfMany } else { options.clearing };
     match world.observe(relative.process, &ObserveOptions { clearing, ..*options }, stop) {
         Ok(heat) => Ok(Some(SharedView::of(&heat))),
-        // What has given its memory back has not necessarily ended for its handle.
+        // A process that has given back its memory has not necessarily ended according to its handle.
         Err(ObserveError::Exec { .. } | ObserveError::Exited { .. } | ObserveError::Target(_)) => Ok(None),
         Err(_) if !world.lives(relative.process) => Ok(None),
         Err(error) => Err(error),
@@ -207,7 +208,7 @@ mod tests {
         near(of(5120.0), mapped.0);
         near(of(100.0), mapped.0);
         near(of(5.12e9), 1600 * mib);
-        // Half of the walks are to lines that were not used before: half-way, as logarithms go.
+        // Half of the walks go to lines not used before: half-way on a logarithmic scale.
         near(of(10_240.0), (1600.0 * mib as f64 * mapped.0 as f64).sqrt() as u64);
         near(footprint(&[], 1.0, mapped), mapped.0);
     }

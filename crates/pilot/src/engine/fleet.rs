@@ -1,7 +1,7 @@
 //! The loop over all programs under the pilot.
 //!
-//! Owns: who is there, whose turn it is, and what each may have. Never touches: how a program is observed or changed; that is
-//! [`Pilot`], and [`Member`] remembers it.
+//! Owns: which programs there are, whose turn it is, and what each may have. Never touches: how a program is observed or changed; [`Pilot`] does
+//! that, and [`Member`] remembers it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,35 +25,35 @@ use crate::engine::shared_state::{GiveBackRequest, SharedState};
 use crate::engine::watching::Watching;
 use crate::scope::{Enrolled, Scope};
 
-/// How often resident memory, and the machine's, is polled; a small file a process is read.
+/// How often resident memory, and the machine's, is polled; each poll reads one small file per process.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// How often new processes are searched for; a small file of every process of the machine is read.
+/// How often new processes are searched for; each search reads one small file of every process on the machine.
 const CENSUS: Duration = Duration::from_secs(1);
-/// A newcomer is noticed within this time, however many processes there are.
+/// A new process is noticed within this time, however many processes there are.
 const LATEST_CENSUS: Duration = Duration::from_secs(10);
-/// After the census, and the poll of all, so many times what it took passes before the next: each takes a five-hundredth of a CPU at
-/// most, but for a census that comes because it is the latest time for one.
+/// The rest after a census, or after a poll of all, in multiples of its own cost: each takes at most a five-hundredth of a CPU, except for a census
+/// forced by [`LATEST_CENSUS`].
 const REST_AFTER: u32 = 500;
-/// How often the shared state is renewed while nothing is done.
+/// How often the shared state is updated while idle.
 const SHOWING: Duration = Duration::from_secs(1);
-/// The shortest window where many wait for their turn: rates rest on the first 100 ms.
+/// The shortest window when many wait for their turn: rates are based on the first 100 ms.
 const SHORTEST_WINDOW: Nanos = Nanos(150_000_000);
 
-/// Clients that are scanned in a step.
+/// Clients scanned in one step.
 const SCANS_OF_A_STEP: u32 = 4;
-/// The longest that a step goes on from one process to the next; newcomers and requests wait meanwhile.
+/// The longest that a step goes on from one process to the next; meanwhile new processes and requests wait.
 const STEP: Duration = Duration::from_secs(2);
 /// How often memory is given back while it is short.
 const RELIEF: Duration = Duration::from_secs(5);
 
-/// What holds for all programs.
+/// The rules for all programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// Smaller processes are left alone: their page tables fit in the TLB or nearly so, and scanning costs more than it gains.
+    /// Smaller processes are left alone: the TLB covers them or nearly so, and scanning costs more than it gains.
     pub min_size: Bytes,
     /// How the limit on huge pages is divided.
     pub fairness: Fairness,
-    /// Give back what is cold and mostly empty, and when memory is short what holds empty pages.
+    /// Give back what is cold and mostly empty and, when memory is short, what holds empty pages.
     pub give_back: bool,
 }
 
@@ -68,36 +68,35 @@ pub struct Fleet {
     scope: Scope,
     pub(super) rules: Rules,
     pub(super) shared_state: SharedState,
-    /// Who lived at the last census, large or small.
+    /// The processes alive at the last census, large or small.
     pub(super) alive: Vec<Enrolled>,
     next_census: Instant,
     next_poll: Instant,
     next_relief: Instant,
     next_showing: Instant,
-    /// Those that live and were ever large enough.
+    /// The living processes that were ever large enough.
     pub(super) members: BTreeMap<Process, Member>,
     /// Programs that manage their own memory, by their places.
     pub(super) watching: BTreeMap<u64, Watching>,
     client_budget: ClientBudget,
     /// What was done, and the members that have ended.
     pub(super) pilot_summary: PilotSummary,
-    /// The most memory that any process was seen with.
+    /// The largest resident memory seen of any process.
     largest: Bytes,
     /// Why the machine has no memory to spare.
     pub(super) shortage: Option<HeldBack>,
     own_pressure: OwnPressure,
-    /// Whether a split frees empty pages here; None if that could not be tried. Where it frees nothing, limits bind only when regions
-    /// are promoted.
+    /// Whether a split frees empty pages here; None if that could not be tried. Where it frees nothing, limits apply only when regions are promoted.
     pub(super) frees_empty_pages: Option<bool>,
-    /// The tracker, once a process was scanned.
+    /// The tracker, once a process has been scanned.
     pub(super) tracker: Option<TrackerKind>,
     pub(super) began: Instant,
-    /// When piloting ends, whatever goes on; None if that is not known.
+    /// When piloting ends in any case; None if that is not known.
     ends: Option<Instant>,
 }
 
 impl Fleet {
-    /// Those in the scope, by these rules; what goes on shows in the shared state.
+    /// Programs in the scope, by these rules; progress is published in the shared state.
     pub fn begin(scope: Scope, rules: Rules, shared_state: SharedState, pilot: &mut Pilot<'_>) -> Self {
         let frees_empty_pages = pilot.world.frees_empty_pages();
         Self::new(scope, rules, shared_state, pilot.now(), frees_empty_pages)
@@ -133,15 +132,15 @@ impl Fleet {
         }
     }
 
-    /// Goes on with another scope and other rules; what is remembered of programs stays.
+    /// Goes on with another scope and other rules, and keeps what it knows of programs.
     pub fn change(&mut self, scope: Scope, rules: Rules, now: Instant) {
         let scope = scope.with_ids_of(&self.scope);
         (self.scope, self.rules, self.next_census, self.next_poll) = (scope, rules, now, now);
-        // Who has too much by the new rules, or too little, shows in a scan only.
+        // Only a scan shows which programs have too much or too little by the new rules.
         self.members.values_mut().for_each(|member| member.plan_anew(now));
     }
 
-    /// Pilots everyone until nobody lives, until that time, or until stopping is requested; `progress` is told after each round.
+    /// Pilots all programs until none is left, until that time, or until a stop is requested; calls `progress` after each round.
     pub fn run(
         mut self,
         pilot: &mut Pilot<'_>,
@@ -160,7 +159,7 @@ impl Fleet {
         }
     }
 
-    /// Looks after everyone once, as far as that is due and can be afforded.
+    /// Serves everyone once, as far as that is due and affordable.
     pub fn step(&mut self, pilot: &mut Pilot<'_>, progress: &mut impl FnMut(&Self)) {
         self.take_census(pilot);
         self.handle_requests(pilot);
@@ -176,7 +175,7 @@ impl Fleet {
         let due = self.due(pilot);
         let waiting = due.len() as u64;
         if waiting > 0 || self.next_showing <= begin {
-            // Rounds take long, and whoever is to be paused or given back must be known before.
+            // Rounds take long, and requests to pause or give back must be known before.
             self.show(pilot);
         }
         for process in due {
@@ -193,7 +192,7 @@ impl Fleet {
             pilot.watch.window = window.min(SHORTEST_WINDOW.max(Nanos(4 * window.0 / waiting)));
             self.shared_state.work_on(Some(process));
             let scanned = self.round(process, pilot);
-            // Nobody is kept away from any more.
+            // This thread may use every processor again.
             let _nobody = pilot.world.work_for(None);
             self.shared_state.work_on(None);
             pilot.watch.window = window;
@@ -203,13 +202,13 @@ impl Fleet {
         }
     }
 
-    /// Enters into the shared state how things are.
+    /// Publishes the current state.
     pub fn show(&mut self, pilot: &Pilot<'_>) {
         self.shared_state.show(self.state(pilot));
         self.next_showing = pilot.now() + SHOWING;
     }
 
-    /// What came of it so far.
+    /// The results so far.
     pub fn summary(&self) -> PilotSummary {
         let mut pilot_summary = self.pilot_summary.clone();
         self.members.values().for_each(|member| pilot_summary.add_program(&member.summary()));
@@ -222,12 +221,11 @@ impl Fleet {
         PilotSummary { too_small: known_small.then_some(self.largest), ..pilot_summary }
     }
 
-    /// Whether giving back frees anything.
     fn gives_back(&self) -> bool {
         self.rules.give_back && self.frees_empty_pages != Some(false)
     }
 
-    /// Who is there. Members that have ended are summed up and forgotten.
+    /// Finds the processes that live. Members that have ended are summed up and forgotten.
     fn take_census(&mut self, pilot: &mut Pilot<'_>) {
         if self.next_census > pilot.now() {
             return;
@@ -240,12 +238,12 @@ impl Fleet {
         for member in ended.iter().filter_map(|process| self.members.remove(process)) {
             self.pilot_summary.add_program(&member.summary());
         }
-        // Not by the clock on the wall: on a busy machine, where a census waits for its turn, newcomers would wait for minutes.
+        // Measured in CPU time, not wall time: on a busy machine, where a census waits for its turn, new processes would wait for minutes.
         let cost = Nanos(pilot.world.cpu_time().0 - cpu_before.0).duration();
         self.next_census = pilot.now() + CENSUS.max(cost * REST_AFTER).min(LATEST_CENSUS);
     }
 
-    /// Notices who has grown, who walks other memory than before, and whether memory is short.
+    /// Notices which programs have grown or walk other memory than before, and whether memory is short.
     fn poll(&mut self, pilot: &mut Pilot<'_>) {
         let now = pilot.now();
         if self.next_poll > now {
@@ -264,7 +262,7 @@ impl Fleet {
             let member = self.members.entry(process).or_insert_with(|| {
                 let splits_free = self.frees_empty_pages != Some(false);
                 let mut member = Member::new(now, weight, splits_free);
-                // What others may have depends on what this one has, also before its first scan.
+                // What others may have depends on what this one has, even before its first scan.
                 member.restore(process, pilot);
                 member
             });
@@ -280,7 +278,7 @@ impl Fleet {
         self.next_poll = pilot.now() + POLL_INTERVAL.max(cost * REST_AFTER);
     }
 
-    /// Gives back what holds empty pages while memory is short.
+    /// While memory is short, gives back regions with empty pages.
     fn relieve(&mut self, pilot: &mut Pilot<'_>) {
         if self.shortage.is_none() || !self.gives_back() || self.next_relief > pilot.now() {
             return;
@@ -292,11 +290,11 @@ impl Fleet {
         self.next_relief = pilot.now() + RELIEF;
     }
 
-    /// Tells programs that manage their own memory which of it is active. Each user's have a part of the CPU time of their own, so that
-    /// nobody's many clients keep others waiting, or targets.
+    /// Tells programs that manage their own memory which of it is active. Each user's clients have their own part of the CPU time: one user's many
+    /// clients delay neither other clients nor targets.
     fn serve_clients(&mut self, pilot: &mut Pilot<'_>) {
         let mut clients = self.shared_state.clients().all();
-        // Who has waited longest comes first, and newcomers before all.
+        // Longest waiting first, and new clients before all.
         clients.sort_by_key(|(id, _)| self.watching.get(id).map(Watching::due));
         self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
         let users = clients.iter().map(|(_, client)| client.uid).collect();
@@ -309,7 +307,7 @@ impl Fleet {
         for (id, client) in clients.iter().filter(|(_, client)| !self.shared_state.is_paused(client.process)) {
             let now = pilot.now();
             let watching = self.watching.entry(*id).or_insert_with(|| Watching::new(now));
-            // Each scan waits for a while, and there may be many who want one.
+            // Each scan takes a while, and many clients may want one.
             let may_scan =
                 scans < SCANS_OF_A_STEP && !pilot.stop.requested() && self.client_budget.is_free(client.uid, now);
             scans += u32::from(may_scan && watching.wants_a_scan(client, now));
@@ -326,14 +324,14 @@ impl Fleet {
         }
     }
 
-    /// Whose turn it is. Nobody's while nothing is promoted, because memory is short or collapses go badly.
+    /// The processes whose turn it is; none while nothing is promoted because memory is short or collapses go badly.
     fn due(&self, pilot: &Pilot<'_>) -> Vec<Process> {
         let may_act = self.shortage.is_none() && pilot.held_back().is_none();
         if may_act { self.waiting(pilot.now()) } else { Vec::new() }
     }
 
-    /// Members whose scan is due, those that others wait for and those that have waited longest first, and then those whose plan is
-    /// unfinished. Newcomers are due at once.
+    /// Members whose scan is due: first those that others wait for, then those that have waited longest, then those whose plan is unfinished. New
+    /// members are due at once.
     pub(super) fn waiting(&self, now: Instant) -> Vec<Process> {
         let represented = self.represented();
         let waits = |(process, member): &(&Process, &Member)| {
@@ -347,7 +345,7 @@ impl Fleet {
         waiting
     }
 
-    /// Observes, decides and acts on one process, or acts on what was decided before.
+    /// Observes, decides and acts on one process, or continues an earlier decision.
     fn round(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
         pilot.world.work_for(Some(process))?;
         let stop = pilot.stop.or(self.shared_state.call());
@@ -369,7 +367,7 @@ impl Fleet {
         let member = self.members.get_mut(&process).expect("still known");
         let shared_before = member.view.bytes();
         member.carry_out(process, &heat, &plan, &turn, pilot, &mut self.pilot_summary);
-        // The next scan tells what may give way, or whether what was unused stays so.
+        // The next scan tells what may give way, or whether unused memory stays unused.
         if member.lacks_huge_pages() && !tells_use || tells_use && member.past.is_in_doubt() {
             member.scan_soon(pilot.now());
         }
@@ -377,18 +375,18 @@ impl Fleet {
         Ok(())
     }
 
-    /// What bounds acting from now on.
+    /// The bounds of acting from now on.
     fn turn(&self, pilot: &Pilot<'_>, stop: &Stop) -> ActBounds {
         let turn = pilot.turn_from_now(stop);
         ActBounds { until: self.ends.map_or(turn.until, |ends| ends.min(turn.until)), ..turn }
     }
 
-    /// Whether something has to go if anything else is to be huge.
+    /// Whether something must be given back before anything else can become huge.
     fn is_contended(&self, pilot: &Pilot<'_>) -> bool {
         self.members.values().any(Member::lacks_huge_pages) || self.is_used_up(&pilot.allowance)
     }
 
-    /// Observes a process, and counts the page faults of all who share memory with it. None if it was paused meanwhile.
+    /// Observes a process, and counts the page faults of all processes that share memory with it. None if it was paused meanwhile.
     fn scan(
         &mut self,
         process: Process,
@@ -403,7 +401,7 @@ impl Fleet {
         let seen = member.scan(process, pilot, &options, stop);
         let faults = pilot.world.faults();
         let heat = match seen {
-            // Observing may take long, where it is spread over time.
+            // Observing may take long where it is spread over time.
             Err(ObserveError::Stopped(_)) if self.shared_state.is_paused(process) => return Ok(None),
             seen => seen?,
         };
@@ -415,7 +413,7 @@ impl Fleet {
         Ok(Some((heat, faults)))
     }
 
-    /// What is to be done to a process, with what others lose on memory that they share with it; divides what holds for all.
+    /// What is to be done to a process, including what others lose on memory that they share with it; divides the limits that hold for all.
     fn plan(&mut self, process: Process, heat: &mut Heat, pilot: &Pilot<'_>) -> Plan {
         let spent = Spent { growth: self.members[&process].growth(), ..self.spent(process) };
         add_others(heat, self.others(process).map(|member| &member.view), self.times_observed(process));
@@ -434,7 +432,7 @@ impl Fleet {
         plan
     }
 
-    /// Has those scanned soon who are concerned by what came of a round.
+    /// Schedules early scans of the programs that a round's results concern.
     fn expedite(&mut self, process: Process, shared_before: Bytes, now: Instant) {
         let member = &self.members[&process];
         let (has_more, waits) = (member.view.bytes() > shared_before, member.waits_for_another());
@@ -452,7 +450,7 @@ impl Fleet {
         self.members.iter().filter(move |(other, _)| **other != process).map(|(_, member)| member)
     }
 
-    /// Takes note of how a scan went.
+    /// Records how a scan went.
     fn note(&mut self, process: Process, scanned: anyhow::Result<()>, pilot: &Pilot<'_>) {
         let Some(member) = self.members.get_mut(&process) else { return };
         match scanned {
@@ -466,12 +464,12 @@ impl Fleet {
         }
     }
 
-    /// Gives back what was asked for, and leaves those processes alone.
+    /// Gives back what was requested, and leaves those processes alone.
     fn handle_requests(&mut self, pilot: &mut Pilot<'_>) {
         for GiveBackRequest { give_back, answer } in self.shared_state.take_requests() {
             self.shared_state.pause(Some(give_back));
             let done = self.give_all_back(give_back, pilot).map_err(|error| format!("{error:#}"));
-            // Whoever asked may have gone.
+            // The requester may have gone.
             let _gone = answer.send(done);
         }
     }
@@ -502,7 +500,7 @@ pub(super) mod tests {
         Process { pid, start_ticks: 7 }
     }
 
-    /// A member with `held` regions on huge pages by us, worth 1000 walks each, and more that are wanted.
+    /// A member with `held` regions that we put on huge pages, worth 1000 walks each, and more that are wanted.
     pub(in crate::engine) fn member(held: u64, foreign: u64, wanted: usize) -> Member {
         let mut member = Member::new(Instant::now(), 1.0, true);
         let regions = (0..held).map(|number| huge(number, 0.0)).collect();

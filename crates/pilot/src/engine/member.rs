@@ -1,9 +1,9 @@
 //! One process under the pilot: when to scan it, and what is remembered of it.
 //!
-//! Owns: its rhythm, its past, and the account of what was done to it. Never touches: who else is piloted, and what each may have.
+//! Owns: its rhythm, its past, and the account of what was done to it. Never touches: which other programs are piloted, and what each may have.
 //!
-//! Often while promoting still pays, then ever more rarely; often again when it has grown, or walks memory that it did not walk
-//! before. Never so often that observing costs more of a CPU than it may.
+//! Scans are frequent while promoting still pays, then ever rarer; frequent again when the program has grown, or walks memory that it did not walk
+//! before. Observing never costs more of a CPU than it may.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -25,23 +25,23 @@ use crate::engine::shared::{Piece, SharedView, mapped_small};
 use crate::engine::unfinished::Unfinished;
 use crate::world::Promoted;
 
-/// From one scan to the next while promoting still pays.
+/// The interval between scans while promoting still pays.
 const SOONEST: Duration = Duration::from_secs(1);
-/// The longest from one scan to the next.
+/// The longest interval between scans.
 const LATEST: Duration = Duration::from_secs(60);
-/// How often newly walked pages are counted between scans; one reading of the page tables.
+/// How often newly walked pages are counted between scans; each poll reads the page tables once.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Growth of resident memory by this share makes the next scan due.
+/// Growth of resident memory by this share makes a scan due.
 const GROWN: f64 = 0.05;
 /// A plan that saves less than this share of all walks was hardly worth it.
 const WORTH_A_SCAN: f64 = 0.01;
 /// Regions whose contents are read in one scan: 2 MiB each, some 10 ms in all.
 const MOST_INSPECTED: usize = 32;
-/// What a collapse takes about, until it is known: with a prepared page.
+/// The assumed duration of a collapse until it is measured: with a prepared page.
 const USUAL_COLLAPSE: Nanos = Nanos(1_000_000);
-/// Counting newly walked pages may take one part in so many of what scanning may.
+/// Counting newly walked pages may take this fraction (1/n) of what scanning may.
 const SHARE_OF_POLLS: u32 = 4;
-/// With so many empty base pages a region is split when memory is short: an eighth of it.
+/// A region with this many empty base pages (an eighth) is split when memory is short.
 const WORTH_RELIEF: u16 = 64;
 
 /// One process.
@@ -50,37 +50,37 @@ pub(super) struct Member {
     pub(super) uid: u32,
     /// Shared memory that it has touched.
     pub(super) shared_rss: Bytes,
-    /// Memory that it has for itself.
+    /// Its private memory.
     pub(super) private_rss: Bytes,
     pub(super) page_tables: Bytes,
-    /// On shared memory, of all who map it, when it was last scanned.
+    /// On shared memory, summed over all processes that map it, at its last scan.
     pub(super) faults_per_second: f64,
     pub(super) parent: u32,
     pub(super) weight: f64,
     pub(super) next_scan: Instant,
-    /// Others wait for what it promotes for them; its turn comes before theirs.
+    /// Others wait for what it promotes for them; it goes first.
     pub(super) is_awaited: bool,
     interval: Duration,
-    /// From the last scan to the next, so that scanning takes no more from the process than it may.
+    /// The shortest interval at which scanning takes no more from the process than it may.
     affordable: Duration,
     next_poll: Instant,
     trend: Trend,
     pub(super) scanned_at: Option<Instant>,
     rss: Bytes,
-    /// What each region grew by that is there still and was on a huge page by us: a split frees that, or does not.
+    /// Growth of each region that we put on a huge page and that still exists; `splits_free` says whether a split frees it.
     growth: HashMap<Address, Bytes>,
     splits_free: bool,
     address_space: Option<u64>,
-    /// Before anything was promoted; a program that had only begun then says nothing.
+    /// Before anything was promoted. A program's first moments say nothing.
     pub(super) first: Option<Snapshot>,
     acted: bool,
     pub(super) last: Option<Snapshot>,
     /// Why the last scan of it failed.
     pub(super) left_alone: Option<String>,
     pub(super) past: Past,
-    /// What is known from observations of all of it.
+    /// What is known from complete observations.
     known: Known,
-    /// What it has on huge pages of shared memory.
+    /// Its part of shared memory on huge pages.
     pub(super) view: SharedView,
     pub(super) claim: Demand,
     /// What it may have on huge pages; None for no limit.
@@ -130,7 +130,7 @@ impl Member {
         }
     }
 
-    /// Its part of the summary of all.
+    /// Its part of the overall summary.
     pub(super) fn summary(&self) -> ProgramSummary<'_> {
         ProgramSummary {
             was_scanned: self.scanned_at.is_some(),
@@ -146,27 +146,26 @@ impl Member {
         self.growth.values().copied().sum()
     }
 
-    /// Memory on huge pages by us.
+    /// Memory that we put on huge pages.
     pub(super) fn promoted(&self) -> Bytes {
         Bytes(self.past.held().count() as u64 * HUGE_PAGE)
     }
 
-    /// Memory on huge pages, whoever put it there.
+    /// Memory on huge pages, no matter how it got there.
     pub(super) fn huge(&self) -> Bytes {
         self.last.map_or(Bytes(0), |last| last.huge)
     }
 
-    /// Whether regions would pay that the limit on huge pages keeps from being promoted.
+    /// Whether regions would pay but the limit on huge pages keeps them from being promoted.
     pub(super) fn lacks_huge_pages(&self) -> bool {
         self.reasons.contains_key(&Reason::HugeLimit)
     }
 
-    /// Whether shared memory would pay that another process promotes.
+    /// Whether shared memory would pay but another process is to promote it.
     pub(super) fn waits_for_another(&self) -> bool {
         self.reasons.contains_key(&Reason::ThroughAnother)
     }
 
-    /// Whether something is left of its plan.
     pub(super) fn is_unfinished(&self) -> bool {
         !self.unfinished.is_empty()
     }
@@ -176,13 +175,13 @@ impl Member {
         (self.unfinished.huge(), self.unfinished.growth())
     }
 
-    /// Leaves what is left of the plan, because it was made for something else.
+    /// Drops the rest of the plan, because the plan was made for other circumstances.
     pub(super) fn plan_anew(&mut self, now: Instant) {
         self.unfinished = Unfinished::default();
         self.scan_soon(now);
     }
 
-    /// While it is left alone, nobody waits for it and no quota is kept for what it would like to have.
+    /// While it is left alone, nobody waits for it and no quota is kept for its demand.
     pub(super) fn clear_demand(&mut self, now: Instant) {
         let held = self.past.held().count();
         self.claim.held.truncate(held);
@@ -193,7 +192,7 @@ impl Member {
         self.reasons.remove(&Reason::HugeLimit);
     }
 
-    /// Takes note of what the kernel says of it.
+    /// Updates it from the kernel's status.
     pub(super) fn notice(&mut self, status: &ProcessStatus, now: Instant) {
         self.name.clone_from(&status.name);
         (self.uid, self.parent, self.page_tables) = (status.uid, status.parent, status.vm_pte);
@@ -224,7 +223,7 @@ impl Member {
         self.next_scan = self.next_scan.min(now + self.rest());
     }
 
-    /// Others lose on memory that it promotes for them. Each of many says so: the less was to be promoted lately, the later is soon enough.
+    /// Others lose on memory that it promotes for them. Each of many says so; the less it had to promote lately, the later its scan may be.
     pub(super) fn scan_for_others(&mut self, now: Instant) {
         self.is_awaited = true;
         let rest = (self.interval / 4).max(self.affordable);
@@ -236,12 +235,12 @@ impl Member {
         self.next_scan = now + self.rest();
     }
 
-    /// From one scan to the next: the interval, or longer where a scan costs much.
+    /// The time between scans: the interval, or longer where a scan costs much.
     fn rest(&self) -> Duration {
         self.interval.max(self.affordable)
     }
 
-    /// Observes, and tells the past; changes nothing.
+    /// Observes, and updates the past; changes nothing.
     pub(super) fn scan(
         &mut self,
         process: Process,
@@ -250,7 +249,7 @@ impl Member {
         stop: &Stop,
     ) -> Result<Heat, ObserveError> {
         pilot.world.watch_waits(process);
-        // Whoever divides a limit must know all that each could use.
+        // Dividing a limit requires knowing all that each program could use.
         let is_limited = options.tell_use_of_huge || pilot.allowance.max_huge.is_some();
         let known = if is_limited { Known::Changing } else { self.known };
         let mut heat = coverage::observe(pilot.world, process, options, known, Most::InTime, stop)?;
@@ -281,7 +280,7 @@ impl Member {
         Ok(heat)
     }
 
-    /// Goes on from where a pilot left off that was stopped, or killed: what it promoted is ours.
+    /// Continues where an earlier pilot was stopped or killed: what it promoted is ours.
     pub(super) fn restore(&mut self, process: Process, pilot: &mut Pilot<'_>) {
         let record = pilot.world.promotions(process).unwrap_or_default();
         if record.is_empty() {
@@ -297,12 +296,12 @@ impl Member {
         }
         (self.address_space, self.rss, self.view) = (heat.address_space, heat.rss, SharedView::of(&heat));
         self.last = Some(Snapshot { walks_per_second: None, ..Snapshot::of(&heat, pilot.page_tables(process)) });
-        // Nobody knows how it was before.
+        // Its earlier state is unknown.
         self.acted = true;
         pilot.charge(Nanos(0));
     }
 
-    /// Maps huge what is on huge pages in others already; that moves nothing, and takes no memory.
+    /// Maps huge what is already on huge pages in other processes; that moves nothing, and takes no memory.
     pub(super) fn collapse_shared(
         &mut self,
         process: Process,
@@ -344,7 +343,7 @@ impl Member {
         }
     }
 
-    /// Gives back and promotes what the plan says, and says when to scan again.
+    /// Gives back and promotes what the plan says, and schedules the next scan.
     pub(super) fn carry_out(
         &mut self,
         process: Process,
@@ -361,7 +360,7 @@ impl Member {
         let given_back = self.give_back(process, &starts, &turn.stop, pilot, pilot_summary);
         of_turn.iter().zip(&given_back).for_each(|(decision, result)| self.done.add(decision, result, pilot.now()));
         let before = self.last;
-        // What was not given back leaves no room.
+        // What was not given back makes no room.
         let missing = plan.give_backs().count() - given_back.iter().filter(|result| result.is_done()).count();
         let mut regions = promotions(plan);
         regions.truncate(regions.len().saturating_sub(missing));
@@ -387,14 +386,14 @@ impl Member {
             return self.wait_longer(now);
         }
         self.interval = SOONEST;
-        // Whoever wants it fast is scanned again at once while it pays; what that costs the program is soon over.
+        // With fast promotion, scan again at once while it pays; the cost to the program is soon over.
         let rest = if pilot.max_slowdown().is_fast() { SOONEST } else { self.rest() };
         self.next_scan = now + if self.is_unfinished() { rest.max(LATEST) } else { rest };
     }
 
-    /// Promotes more of what the last plan says, if that is still as it was.
+    /// Promotes more of the last plan, if that memory is still as it was.
     ///
-    /// Errors: the process cannot be read, or has called exec; nothing is left of the plan then.
+    /// Errors: the process cannot be read, or has called exec; the plan is then dropped.
     pub(super) fn go_on(
         &mut self,
         process: Process,
@@ -418,8 +417,8 @@ impl Member {
         Ok(())
     }
 
-    /// Whether the plan saves enough of all walks that the next one may, too. Where a limit binds, regions of much the same worth
-    /// change places for ever, for rates scatter.
+    /// Whether the plan saves enough of all walks that the next one may, too. Where a limit binds, regions of similar worth would otherwise swap
+    /// places forever, because rates scatter.
     fn gains(&self, plan: &Plan) -> bool {
         let worth = |sum: f64, decision: &Decision| sum + decision.worth;
         let gained = plan.promotions().fold(0.0, worth) - plan.give_backs().fold(0.0, worth);
@@ -428,7 +427,6 @@ impl Member {
         gained >= all * WORTH_A_SCAN
     }
 
-    /// Splits these regions.
     pub(super) fn give_back(
         &mut self,
         process: Process,
@@ -454,12 +452,12 @@ impl Member {
         }
     }
 
-    /// When memory is short: splits what holds empty pages, that which is worth the least first.
+    /// When memory is short: splits regions with empty pages, those of the least worth first.
     pub(super) fn relieve(&mut self, process: Process, pilot: &mut Pilot<'_>, pilot_summary: &mut PilotSummary) {
         if self.growth.is_empty() {
             return;
         }
-        // What was split since, or swapped out, must not be read.
+        // Regions split or swapped out since must not be read.
         let Ok(heat) = pilot.world.survey(process) else { return };
         self.past.notice(&heat, pilot.now());
         let mut grown: Vec<_> = self.past.held().filter(|held| self.growth.contains_key(&held.start)).collect();
@@ -477,7 +475,7 @@ impl Member {
         pilot.charge(Nanos(0));
     }
 
-    /// Remembers what came of these decisions, which were carried out in this order.
+    /// Remembers the results of these decisions, which were carried out in this order.
     fn remember<'a>(&mut self, decisions: impl Iterator<Item = &'a Decision>, results: &[RegionResult], now: Instant) {
         for (decision, result) in decisions.zip(results) {
             if result.is_done() {
@@ -497,19 +495,18 @@ impl Member {
             self.rss = heat.rss;
             self.view = std::mem::take(&mut self.view).after_acting(&heat);
             self.last = Some(Snapshot { walks_per_second, ..Snapshot::of(&heat, pilot.page_tables(process)) });
-            // Bits are gone with the page tables that collapsing took away.
+            // The bits went with the page tables that collapsing removed.
             self.trend = Trend::default();
         }
     }
 
-    /// What the plan may spend: `limits` with this member's quota.
+    /// The limits of the plan: `limits` with this member's quota.
     pub(super) fn limits(&self, limits: Limits) -> Limits {
         Limits { quota: self.quota, ..limits }
     }
 }
 
-/// What the plan gives back, but of the places that other regions take no more than can be promoted in a turn: what is split saves
-/// nothing meanwhile.
+/// What the plan gives back; of places that other regions take, no more than can be promoted in a turn, since a split region saves nothing meanwhile.
 fn give_backs_of_a_turn(plan: &Plan, mut places: usize) -> Vec<&Decision> {
     let mut has_its_turn = |decision: &&Decision| {
         let waits = decision.reason == Reason::Displaced && places == 0;
@@ -519,7 +516,7 @@ fn give_backs_of_a_turn(plan: &Plan, mut places: usize) -> Vec<&Decision> {
     plan.give_backs().filter(|decision| has_its_turn(decision)).collect()
 }
 
-/// Promotes these regions, until the turn ends, and counts what came of them.
+/// Promotes these regions until the turn ends, and counts the results.
 fn promote(
     process: Process,
     heat: &Heat,
@@ -536,12 +533,12 @@ fn promote(
     acted
 }
 
-/// Newly walked pages after a scan: as many as between its read at 100 ms and its end.
+/// The trend of newly walked pages after a scan, from those between its read at 100 ms and its end.
 fn trend_after(heat: &Heat, now: Instant) -> Trend {
     let base = || heat.regions.iter().filter(|region| !region.huge);
     let by_end: u64 = base().map(|region| u64::from(region.walked_in_window)).sum();
     let early: u64 = base().map(|region| region.walked.len() as u64).sum();
-    // Their bits may have been set all along, and are not new when a poll counts them.
+    // Their bits may have been set all along, so they are not new when a poll counts them.
     let unobserved: u64 = base().map(|region| u64::from(region.unobserved)).sum();
     let between = (heat.window.seconds() - 0.1).max(0.1);
     Trend::after_scan(now, Pages(by_end + unobserved), by_end.saturating_sub(early) as f64 / between)
@@ -555,7 +552,7 @@ mod tests {
     use super::*;
 
     impl Member {
-        /// As if its plan had so many more regions.
+        /// As if its plan had this many more regions.
         pub(in crate::engine) fn leave_unfinished(&mut self, regions: u64) {
             self.unfinished = Unfinished::sample(regions);
         }

@@ -1,7 +1,7 @@
 //! The engine: observe, decide, act, again and again, for one program or many. Every command that changes a process calls it.
 //!
-//! Owns: the order of the three, and what is remembered from one time to the next. Never touches: the machine. What it knows and does goes
-//! through a [`crate::world::World`], so that it never reads a clock or /proc, and can be simulated.
+//! Owns: the order of the three, and what is remembered between rounds. Never touches: the machine. Everything it knows and does goes through a
+//! [`crate::world::World`]; it never reads a clock or /proc, and can be simulated.
 
 mod activity;
 mod budget;

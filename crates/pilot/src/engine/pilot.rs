@@ -1,7 +1,7 @@
 //! One program at one moment: scan it, act on it, give back.
 //!
-//! Owns: the order of these, how long a plan holds, what is on record before it is huge, and what all of it may take. Never touches: which
-//! program, and when; callers and [`crate::engine::Fleet`] decide.
+//! Owns: the order of these steps, how long a plan holds, recording regions before they become huge, and the limits on all of it. Never touches:
+//! which program, and when; callers and [`crate::engine::Fleet`] decide.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -20,16 +20,16 @@ use crate::engine::coverage::{self, Known, Most};
 use crate::engine::family::{Family, FamilyWatch, add_family};
 use crate::world::{Candidate, Promoted, RecordError, World};
 
-/// How long a plan is carried out before the memory is surveyed again: programs free memory, fork and call exec meanwhile.
+/// How long a plan is carried out before the memory is surveyed again: meanwhile programs free memory, fork and call exec.
 pub(super) const FRESH: Duration = Duration::from_secs(10);
 
-/// Promoting so many regions takes longer than free memory waits to be reported to the host, which is two seconds.
+/// Promoting this many regions takes longer than the two seconds that free memory waits before it is reported to the host.
 const TAKE_LONG: usize = 64;
 
-/// What taking a region's base pages out of the page tables of one process more takes: seen with a hundred of PostgreSQL's.
+/// The cost of unmapping a region's base pages from one more process, as measured with a hundred of PostgreSQL's.
 const UNMAPPING: Nanos = Nanos(100_000);
 
-/// What users want and allow.
+/// The user's settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// How to observe.
@@ -38,7 +38,7 @@ pub struct Settings {
     pub allowance: Allowance,
     /// The share of a CPU that observing and deciding may take.
     pub max_cpu: CpuShare,
-    /// By how much promoting may slow a program down.
+    /// How much promoting may slow a program down.
     pub max_slowdown: Slowdown,
 }
 
@@ -71,22 +71,22 @@ pub struct Pilot<'a> {
     busy: Nanos,
 }
 
-/// What a target looked like, and what is to be done.
+/// The state of a target, and what is to be done.
 pub struct Round {
-    /// What the tracker saw.
+    /// What the tracker observed.
     pub heat: Heat,
     /// What follows from it.
     pub plan: Plan,
     /// The target before anything was done.
     pub before: Snapshot,
-    /// Those that it shares memory with.
+    /// The processes that share its memory.
     pub family: Family,
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Debug, Default)]
 pub struct Acted {
-    /// Of each region that was reached, in the order of the plan.
+    /// One for each region that was reached, in the order of the plan.
     pub results: Vec<RegionResult>,
     /// How long the program's threads waited for the lock of its memory; None where the kernel does not tell.
     pub waited: Option<Waited>,
@@ -95,7 +95,7 @@ pub struct Acted {
 }
 
 impl Acted {
-    /// The account of it, of a plan for so many regions.
+    /// The account of a plan for this many regions.
     pub(super) fn outcome_of(&self, regions: usize) -> Outcome {
         let of_results = Outcome::of(&self.results);
         let not_reached = (regions - self.results.len()) as u64;
@@ -104,8 +104,7 @@ impl Acted {
 }
 
 impl<'a> Pilot<'a> {
-    /// For whoever waits for one program only, once, and rather has it over with: no CPU time is saved up, and no rest is taken for want of
-    /// contiguous memory.
+    /// For callers that want one program done once and soon: no CPU time is saved up, and there is no rest when contiguous memory runs out.
     pub fn once(world: &'a mut dyn World, settings: Settings, stop: Stop) -> Self {
         let (now, cpu_time) = (world.now(), world.cpu_time());
         let budget = Budget::new(settings.max_cpu, cpu_time, now);
@@ -124,7 +123,7 @@ impl<'a> Pilot<'a> {
         Self { world, watch, budget, allowance, pacer, stop, busy: Nanos(0) }
     }
 
-    /// Goes on with other settings; what was spent so far stays so.
+    /// Goes on with other settings; what was spent so far still counts.
     pub fn change(&mut self, settings: Settings) {
         let (now, cpu_time) = (self.world.now(), self.world.cpu_time());
         (self.watch, self.allowance) = (settings.watch, settings.allowance);
@@ -136,8 +135,8 @@ impl<'a> Pilot<'a> {
         }
     }
 
-    /// Observes and decides; changes nothing. `spent` is what earlier rounds took of the allowance; with its children what they lose on
-    /// shared memory counts, too. Errors: as observing.
+    /// Observes and decides; changes nothing. `spent` is what earlier rounds took of the allowance. `with_children` also counts what the process's
+    /// children lose on shared memory. Errors: as observing.
     pub fn scan(&mut self, process: Process, with_children: bool, spent: &Spent) -> Result<Round, ObserveError> {
         self.world.watch_waits(process);
         let family = FamilyWatch::begin(self.world, process, with_children)?;
@@ -151,22 +150,21 @@ impl<'a> Pilot<'a> {
         Ok(Round { heat, plan, before, family })
     }
 
-    /// This moment.
     pub(super) fn now(&self) -> Instant {
         self.world.now()
     }
 
-    /// By how much promoting may slow a program down.
+    /// How much promoting may slow a program down.
     pub fn max_slowdown(&self) -> Slowdown {
         self.pacer.max_slowdown()
     }
 
-    /// For how long pages were prepared and collapsed so far.
+    /// For how long pages have been prepared and collapsed so far.
     pub(super) fn busy(&self) -> Nanos {
         self.busy
     }
 
-    /// Why no step is taken at present; None if one may be.
+    /// Why no step may be taken at present; None if one may.
     pub(super) fn held_back(&self) -> Option<HeldBack> {
         self.pacer.held_back(self.now())
     }
@@ -176,7 +174,7 @@ impl<'a> Pilot<'a> {
         self.budget.charge(self.world.cpu_time(), kernel, self.world.now());
     }
 
-    /// Leaves out our CPU time since the last entry: acting has a pace of its own.
+    /// Leaves out our CPU time since the last entry: acting has its own pace.
     fn pass_over(&mut self) {
         self.budget.pass_over(self.world.cpu_time(), self.world.now());
     }
@@ -185,33 +183,33 @@ impl<'a> Pilot<'a> {
         self.budget.free_at() <= self.now()
     }
 
-    /// How many regions can be promoted in a turn, about.
+    /// About how many regions can be promoted in a turn.
     pub(super) fn steps_of_a_turn(&self, collapse: Nanos) -> usize {
         self.pacer.steps_within(FRESH, collapse)
     }
 
-    /// How long a collapse takes, tried on memory of our own; None if no huge page could be had.
+    /// How long a collapse takes, tried on our own memory; None if no huge page could be had.
     pub fn collapse_times(&mut self) -> Option<CollapseTimes> {
         self.world.collapse_times().ok()
     }
 
-    /// From one region to the next if so many processes have base pages of it in their page tables, and all else is as in collapses of our own.
+    /// Time from one region to the next if this many processes map base pages of it; otherwise as in collapses of our own memory.
     pub fn time_for(&self, who_waits: WhoWaits, page_tables: u64, times: &CollapseTimes) -> Nanos {
         let collapse = times.usual() + Nanos(UNMAPPING.0 * page_tables.saturating_sub(1));
         let counted = who_waits.counted(collapse, self.world.processors());
         self.pacer.time_for(counted).max(collapse + times.preparing)
     }
 
-    /// What is present and what is huge, with what others have populated of shared memory. Errors: as observing.
+    /// What is present and what is huge, including what others have populated of shared memory. Errors: as observing.
     pub(super) fn survey(&mut self, process: Process) -> Result<Heat, ObserveError> {
         let mut heat = self.world.survey(process)?;
         self.world.complete(&mut heat);
         Ok(heat)
     }
 
-    /// Carries the whole plan out. Where that takes long, surveys every now and then which regions are still as they were.
+    /// Carries out the whole plan. If that takes long, surveys repeatedly which regions are still as they were.
     ///
-    /// Errors: the process has called exec meanwhile, or cannot be read any more; what was done is on record.
+    /// Errors: the process has called exec meanwhile, or cannot be read any more; what was done is recorded.
     pub fn act(
         &mut self,
         process: Process,
@@ -233,7 +231,7 @@ impl<'a> Pilot<'a> {
                 return Ok(outcome);
             }
             let now = match self.survey(process) {
-                // It ended during the rest before this.
+                // It ended during the preceding rest.
                 Err(_) if !self.world.lives(process) => return Ok(outcome),
                 surveyed => surveyed?,
             };
@@ -271,7 +269,7 @@ impl<'a> Pilot<'a> {
         Acted { results, waited, elapsed }
     }
 
-    /// Splits these regions, and takes them off the record.
+    /// Splits these regions, and removes them from the record.
     pub fn give_back(
         &mut self,
         process: Process,
@@ -286,7 +284,7 @@ impl<'a> Pilot<'a> {
         results
     }
 
-    /// Plans to split what is on huge pages and on record, or all that can be split; nobody watches, so that no walks are told.
+    /// Plans to split what is huge and on record, or everything that can be split. Nothing was observed, so no walks are reported.
     ///
     /// Errors: the process or its record cannot be read.
     pub fn plan_to_give_back(&mut self, process: Process, all: bool) -> anyhow::Result<Round> {
@@ -299,7 +297,7 @@ impl<'a> Pilot<'a> {
         Ok(Round { heat, plan, before, family })
     }
 
-    /// Splits what a plan gives back. Answers with the account of it.
+    /// Splits what a plan gives back. Returns the account of it.
     pub fn carry_out_give_backs(
         &mut self,
         process: Process,
@@ -313,8 +311,8 @@ impl<'a> Pilot<'a> {
         Acted { elapsed, results, waited: None }.outcome_of(regions.len())
     }
 
-    /// Takes off the record what is not huge any more: what the kernel did not split, whatever it answered, can be tried again. Answers with
-    /// the target as it is now, or None if it has ended.
+    /// Removes from the record what is no longer huge. What the kernel did not split stays, whatever the kernel answered, and can be tried again.
+    /// Returns the target as it is now, or None if it has ended.
     ///
     /// Errors: the record cannot be written.
     pub fn settle_record(&mut self, process: Process) -> Result<Option<Snapshot>, RecordError> {
@@ -331,18 +329,18 @@ impl<'a> Pilot<'a> {
         Ok(Snapshot::of(&heat, self.page_tables(process)))
     }
 
-    /// Memory in the target's page tables; 0 once it has ended.
+    /// Memory in the target's page tables; 0 after it has ended.
     pub fn page_tables(&self, process: Process) -> Bytes {
         self.world.status(process).map_or(Bytes(0), |status| status.vm_pte)
     }
 
-    /// As long as a plan that is made now holds.
+    /// The time for which a plan made now holds.
     pub(super) fn turn_from_now(&self, stop: &Stop) -> ActBounds {
         ActBounds { until: self.now() + FRESH, stop: stop.clone() }
     }
 
-    /// Puts regions on record before they are promoted, so that `give-back` finds them even if hugepilot is killed meanwhile; what is not
-    /// huge any more goes. Answers with those that were not on record.
+    /// Records regions before they are promoted: `give-back` then finds them even if hugepilot is killed meanwhile. Removes what is no longer huge.
+    /// Returns those that were not on record.
     fn remember(&mut self, process: Process, heat: &Heat, regions: &[(Address, Promoted)]) -> Vec<Address> {
         let mut added = Vec::new();
         warned(self.world.change_promotions(process, &mut |record| {
@@ -353,7 +351,7 @@ impl<'a> Pilot<'a> {
         added
     }
 
-    /// Takes off the record what was added to it in vain, or is not huge any more.
+    /// Removes from the record what was added in vain or is no longer huge.
     fn forget(&mut self, process: Process, regions: impl Iterator<Item = Address>) {
         let regions: HashSet<Address> = regions.collect();
         if !regions.is_empty() {
@@ -364,7 +362,7 @@ impl<'a> Pilot<'a> {
     }
 }
 
-/// A region of a heat, as it is promoted.
+/// A region of a heat, as a candidate for promotion.
 pub fn candidate(start: Address, heat: &Heat) -> Candidate {
     let who_waits = if heat.is_shared(start) { WhoWaits::WhoTouchesIt } else { WhoWaits::AnyThread };
     Candidate { start, who_waits }
@@ -377,8 +375,8 @@ pub(super) fn ensure_same_program(before: Option<u64>, now: &Heat) -> Result<(),
     }
 }
 
-/// Which of the regions that start here are not any more what they were: unmapped, given back in part, on a huge page already, or in
-/// another kind of mapping. `before`: as they were, ascending.
+/// Which of the regions that start here have changed: unmapped, partly given back, already on a huge page, or in another kind of mapping. `before`:
+/// the regions as they were, ascending.
 pub(super) fn changed(before: &[Region], now: &Heat, starts: impl Iterator<Item = Address>) -> HashSet<Address> {
     let find = |regions: &[Region], start| regions.binary_search_by_key(&start, |region| region.start).ok();
     let as_it_was = |start: Address| {
@@ -389,7 +387,7 @@ pub(super) fn changed(before: &[Region], now: &Heat, starts: impl Iterator<Item 
     starts.filter(|&start| as_it_was(start).is_none()).collect()
 }
 
-/// What the plan promotes, in its order, as it goes on record.
+/// What the plan promotes, in its order, as recorded.
 pub(super) fn promotions(plan: &Plan) -> Vec<(Address, Promoted)> {
     plan.promotions().map(on_record).collect()
 }
@@ -399,7 +397,7 @@ pub(super) fn on_record(decision: &Decision) -> (Address, Promoted) {
     (start, Promoted { walks_per_second: worth, growth_bytes: growth })
 }
 
-/// Promoting goes on without a record; `give-back --all` needs none.
+/// Promotion continues without a record; `give-back --all` needs none.
 fn warned(result: Result<(), RecordError>) {
     if let Err(error) = result {
         tracing::warn!("{error}");

@@ -1,4 +1,4 @@
-//! What came of piloting, all programs together.
+//! The results of piloting, all programs together.
 //!
 //! Owns: the sums. Never touches: a single program; that is [`crate::engine::member`].
 
@@ -10,24 +10,24 @@ use heat::units::{Bytes, Nanos};
 use crate::act::{Action, Outcome, RegionResult};
 use crate::engine::shared_state::{COLLAPSE_CLASSES, Counts};
 
-/// Refusals and reasons kept, for a pilot that goes on for months.
+/// The most refusals and reasons kept, for a pilot that runs for months.
 const MOST_KEPT: usize = 10_000;
 const MOST_REASONS: usize = 16;
 
-/// What came of piloting.
+/// The results of piloting.
 #[derive(Clone, Debug, Default)]
 pub struct PilotSummary {
     /// How many processes were observed.
     pub processes: usize,
     /// All promotions together.
     pub outcome: Outcome,
-    /// Memory growth that promotions took and that was not given back, in processes that live and in those that have ended.
+    /// Memory growth from promotions not given back, in processes alive or ended.
     pub growth: Bytes,
     /// Why processes were not observed, each reason once.
     pub left_alone: BTreeSet<String>,
-    /// The most memory that a process was seen with, if none was ever large enough to be observed.
+    /// The largest resident memory seen, if no process was ever large enough to be observed.
     pub too_small: Option<Bytes>,
-    /// What was done, by what came of it.
+    /// What was done, by result.
     pub counts: Counts,
     pub(super) before: Option<Snapshot>,
     pub(super) after: Option<Snapshot>,
@@ -44,22 +44,22 @@ pub(super) struct ProgramSummary<'a> {
 }
 
 impl PilotSummary {
-    /// What comes of a program that is not piloted, for that reason.
+    /// The summary of a program that is not piloted, for that reason.
     pub fn never_begun(reason: &str) -> Self {
         Self { left_alone: BTreeSet::from([reason.to_owned()]), ..Self::default() }
     }
 
-    /// All processes together, each before anything was promoted in it.
+    /// The sum of all processes, each before anything was promoted in it.
     pub fn before(&self) -> Option<Snapshot> {
         self.before
     }
 
-    /// All processes at their last scan together.
+    /// The sum of all processes, each at its last scan.
     pub fn after(&self) -> Option<Snapshot> {
         self.after
     }
 
-    /// Counts what came of one region.
+    /// Counts the result for one region.
     pub(super) fn count(&mut self, result: &RegionResult) {
         match (result.action, result.result) {
             (Action::Promote, Ok(())) => self.counts.promoted += 1,
@@ -85,7 +85,7 @@ impl PilotSummary {
         self.outcome.refused.truncate(MOST_KEPT);
     }
 
-    /// Adds a program, as it is at the end.
+    /// Adds a program in its final state.
     pub(super) fn add_program(&mut self, program: &ProgramSummary<'_>) {
         self.processes += usize::from(program.was_scanned);
         self.growth += program.growth;

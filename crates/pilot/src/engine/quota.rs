@@ -1,7 +1,6 @@
-//! What each program may have of the limits that hold for all together.
+//! Each program's quota of the limits that hold for all together.
 //!
-//! Owns: dividing them among the members of a fleet, and what the others have of them already. Never touches: memory, or how a member spends
-//! what it may have.
+//! Owns: dividing them among the members of a fleet, and what the others already have of them. Never touches: memory, or how a member uses its quota.
 
 use std::time::Instant;
 
@@ -13,37 +12,37 @@ use crate::engine::fleet::Fleet;
 use crate::engine::member::Member;
 use crate::engine::shared::huge_in_any;
 
-/// Memory on huge pages in these programs, what they share counted once.
+/// Memory on huge pages in these programs; shared memory counts once.
 pub(super) fn huge_once<'a>(members: impl Iterator<Item = &'a Member> + Clone) -> Bytes {
     let private: Bytes = members.clone().map(|member| member.huge().saturating_sub(member.view.bytes())).sum();
     private + Bytes(huge_in_any(members.map(|member| &member.view)).len() as u64 * HUGE_PAGE)
 }
 
-/// A limit of which less than one part in so many is left is used up: the next scan tells what may give way.
+/// A limit counts as used up when less than this fraction (1/n) is left: the next scan tells what may give way.
 const USED_UP: u64 = 16;
 
 impl Fleet {
-    /// Says what each may have of a limit that holds for all together.
+    /// Sets each member's quota of a limit that holds for all together.
     pub(super) fn divide(&mut self, max_huge: Option<SizeOrShare>) {
         let Some(SizeOrShare::Size(all)) = max_huge else {
             self.members.values_mut().for_each(|member| member.quota = None);
             return;
         };
-        // Huge pages that others made can be neither moved nor divided.
+        // Huge pages made by others can be neither moved nor divided.
         let foreign: Vec<Bytes> =
             self.members.values().map(|member| member.huge().saturating_sub(member.promoted())).collect();
         let claims: Vec<Demand> = self.members.values().map(|member| member.claim.clone()).collect();
         let promoted = self.members.values().map(Member::promoted).sum();
         let ours = all.saturating_sub(huge_once(self.members.values()).saturating_sub(promoted)).0 / HUGE_PAGE;
         let quotas = divide(ours, &claims, self.rules.fairness);
-        // What nobody has a use for may be anybody's.
+        // What no member can use is open to all.
         let unclaimed = ours - quotas.iter().sum::<u64>();
         for ((member, foreign), quota) in self.members.values_mut().zip(foreign).zip(quotas) {
             member.quota = Some(foreign + Bytes((quota + unclaimed) * HUGE_PAGE));
         }
     }
 
-    /// While somebody waits for huge pages, those who have more than their quota are scanned next, and then those who wait.
+    /// While some program waits for huge pages, those over their quota are scanned next, and then those that wait.
     pub(super) fn expedite_over_quota(&mut self, now: Instant) {
         let is_beyond = |member: &Member| member.quota.is_some_and(|quota| member.huge() > quota);
         let waits = self.members.values().any(Member::lacks_huge_pages);
@@ -53,13 +52,13 @@ impl Fleet {
         }
     }
 
-    /// Whether hardly anything is left of a limit that holds for all: if anything else is to be huge, something has to go.
+    /// Whether a limit that holds for all is nearly used up: something must go before anything else becomes huge.
     pub(super) fn is_used_up(&self, allowance: &Allowance) -> bool {
         let Some(SizeOrShare::Size(all)) = allowance.max_huge else { return false };
         all.saturating_sub(huge_once(self.members.values())) < Bytes(all.0 / USED_UP)
     }
 
-    /// What the allowance has already given to the others.
+    /// What the allowance has already granted to the others.
     pub(super) fn spent(&self, process: Process) -> Spent {
         let own = self.members.get(&process).map_or(Bytes(0), Member::huge);
         Spent {

@@ -1,10 +1,10 @@
-//! Memory that programs under the pilot share: promoted in one of them, for the good of all, and counted once.
+//! Memory that programs under the pilot share: promoted in one of them for all of them, and counted once.
 //!
-//! Owns: which pieces of shared objects are on huge pages in which process, what all processes together lose on the others, and who promotes them.
-//! Never touches: memory.
+//! Owns: which pieces of shared objects are on huge pages in which process, what all processes together lose on the others, and which process
+//! promotes them. Never touches: memory.
 //!
-//! A collapse maps shared memory huge in the process for which it is done. Current kernels drop the page tables of the others, which map it
-//! huge when they touch it next (seen on 6.18); where one does not, each takes a call of its own, which moves nothing.
+//! A collapse maps shared memory huge in the process for which it is done. Current kernels drop the page tables of the other processes, which map it
+//! huge at their next access (seen on 6.18); otherwise each process needs a call of its own, which moves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,32 +13,32 @@ use heat::units::{Address, Bytes, HUGE_PAGE};
 use heat::{Heat, Mapping, Object, Region};
 use kernel::target::Process;
 
-/// So many of those that are alike are observed for all of them.
+/// How many similar processes are observed on behalf of all of them.
 pub(super) const SAMPLE_OF_FAMILY: usize = 4;
 
-/// Aligned 2 MiB of an object, by their number in it.
+/// Aligned 2 MiB of an object, by index.
 pub(super) type Piece = (Object, u64);
 
-/// What one program has of shared memory.
+/// One program's part of shared memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SharedView {
     huge: BTreeSet<Piece>,
-    /// The pieces of which it has base pages in its page tables, and its page walks a second there.
+    /// The pieces whose base pages are in its page tables, and its page walks a second there.
     small: BTreeMap<Piece, f32>,
     /// The objects that can be promoted, and how much of each it maps.
     objects: BTreeMap<Object, Bytes>,
-    /// Those, and the ones that it maps where no huge page fits.
+    /// Those, and the objects that it maps where no huge page fits.
     mapped: BTreeSet<Object>,
-    /// Processors that it kept busy.
+    /// Processors kept busy.
     busy_cpus: f64,
-    /// Memory whose part of its page tables it used within a tenth of a second.
+    /// Memory covered by the page tables that it used within a tenth of a second.
     pub(super) footprint: Bytes,
-    /// Its page walks a second, on memory of all kinds.
+    /// Its page walks a second on all memory.
     pub(super) all_walks_per_second: f64,
 }
 
 impl SharedView {
-    /// What a scan showed.
+    /// The view that a scan gives.
     pub(super) fn of(heat: &Heat) -> Self {
         let busy_cpus = heat.busy_cpus.unwrap_or(0.0);
         let mut view = Self {
@@ -65,14 +65,14 @@ impl SharedView {
         view
     }
 
-    /// The same after acting, when only what is huge is known anew.
+    /// The same after acting, when only the huge pieces are known anew.
     pub(super) fn after_acting(self, heat: &Heat) -> Self {
         let now = Self::of(heat);
         let small = self.small.into_iter().filter(|(piece, _)| now.small.contains_key(piece)).collect();
         Self { huge: now.huge, objects: now.objects, mapped: now.mapped, small, ..self }
     }
 
-    /// Memory that is on huge pages in this program, and shared.
+    /// Shared memory that this program maps huge.
     pub(super) fn bytes(&self) -> Bytes {
         Bytes(self.huge.len() as u64 * HUGE_PAGE)
     }
@@ -103,8 +103,8 @@ pub(super) fn huge_in_any<'a>(views: impl Iterator<Item = &'a SharedView>) -> BT
     views.flat_map(|view| view.huge.iter().copied()).collect()
 }
 
-/// Adds to a heat what the other processes lose that map the same memory: their page walks, and their page tables. `times` as many processes
-/// share it as were observed, this one included.
+/// Adds to a heat what the other processes that map the same memory lose: their page walks, and their page tables. `times` is how many processes
+/// share it for each one observed, this one included.
 pub(super) fn add_others<'a>(heat: &mut Heat, others: impl Iterator<Item = &'a SharedView>, times: f64) {
     let Heat { regions, mappings, busy_cpus, .. } = heat;
     let mut total: BTreeMap<Piece, (f64, f64)> = BTreeMap::new();
@@ -129,7 +129,7 @@ pub(super) fn add_others<'a>(heat: &mut Heat, others: impl Iterator<Item = &'a S
     }
 }
 
-/// Regions that base pages map though their memory is on a huge page.
+/// Regions mapped by base pages although their memory is on a huge page.
 pub(super) fn mapped_small(heat: &Heat, huge: &BTreeSet<Piece>) -> Vec<Address> {
     let is_mapped = |region: &&Region| !region.huge && !region.present.is_empty();
     let candidates = heat.regions.iter().filter(is_mapped).filter(|region| region.obstacle.is_none());
@@ -144,19 +144,19 @@ fn piece(region: &Region, mappings: &[Mapping]) -> Option<Piece> {
     offset(region, mappings).map(|(object, at)| (object, at / HUGE_PAGE))
 }
 
-/// Where in its object a region begins.
+/// The offset of a region in its object.
 fn offset(region: &Region, mappings: &[Mapping]) -> Option<(Object, u64)> {
     let mapping = &mappings[region.mapping_index()?];
     let shared = mapping.shared?;
     Some((shared.object, shared.offset.checked_add(region.start.0.checked_sub(mapping.range.start.0)?)?))
 }
 
-/// Whether a process uses so little of what is shared, compared with the one that uses most, that it does other work than that one.
+/// Whether a process uses so little shared memory, compared with the one that uses most, that it must do other work.
 pub(super) fn is_helper(shared_rss: Bytes, largest: Bytes) -> bool {
     shared_rss.0 < largest.0 / 8
 }
 
-/// An order that has nothing to do with age or use.
+/// An order independent of age and use.
 pub(super) fn hash(process: &Process) -> u64 {
     let mut hasher = DefaultHasher::new();
     (process.pid, process.start_ticks).hash(&mut hasher);

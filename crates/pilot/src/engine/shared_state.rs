@@ -1,4 +1,4 @@
-//! What the pilot shows to the outside, and what it is told from there.
+//! What the pilot publishes, and the requests that it receives.
 //!
 //! Owns: the state that the loop and its edges (the control socket, metrics) share. Never touches: sockets, memory, or what the
 //! loop does with a request.
@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use crate::clients::Clients;
 use crate::decide::{Fairness, Reason};
 
-/// Requests that wait for the loop at most; further ones are refused.
+/// The most requests that wait for the loop; further ones are refused.
 const MOST_REQUESTS: usize = 64;
 
-/// Upper ends of the classes in which collapses are counted by how long they took, in nanoseconds; one more class has no end.
+/// Upper bounds of the classes in which collapses are counted by duration, in nanoseconds; one more class has no bound.
 pub const COLLAPSE_CLASSES: [Nanos; 8] = [
     Nanos(500_000),
     Nanos(1_000_000),
@@ -32,14 +32,14 @@ pub const COLLAPSE_CLASSES: [Nanos; 8] = [
     Nanos(200_000_000),
 ];
 
-/// Everything that is worth knowing about a pilot at one moment. Its fields are the format of `hugepilot status --json`.
+/// The state of a pilot at one moment. Its fields are the format of `hugepilot status --json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// Which fields to expect: 1.
+    /// The version of the fields: 1.
     pub version: u32,
     /// The tracker; None before the first scan.
     pub tracker: Option<TrackerKind>,
-    /// Share of the time in which promoting may hold a program up, 0.01 for 1 %.
+    /// Share of time for which promoting may hold a program up, 0.01 for 1 %.
     pub max_slowdown: f64,
     /// How the limit on huge pages is divided.
     pub fairness: Fairness,
@@ -51,45 +51,45 @@ pub struct State {
     pub held_back: Option<HeldBack>,
     /// Whether splitting a huge page frees its empty pages on this kernel; None if that could not be tried.
     pub frees_empty_pages: Option<bool>,
-    /// What may be spent, and what is.
+    /// What may be spent, and what has been.
     pub budget: BudgetState,
-    /// What was done since the pilot began, in all targets, also those that have ended.
+    /// What was done since the pilot began, in all targets, including those that have ended.
     pub counts: Counts,
     /// The targets that live.
     pub targets: Vec<TargetState>,
-    /// Programs that see to their huge pages themselves, and are told which of their memory is active.
+    /// Programs that manage their huge pages themselves, and are told which of their memory is active.
     #[serde(default)]
     pub clients: Vec<ClientState>,
-    /// How memory is reclaimed; None where it is not.
+    /// The state of reclaim; None where memory is not reclaimed.
     #[serde(default)]
     pub reclaim: Option<ReclaimState>,
 }
 
-/// One program that sees to its huge pages itself (libhps).
+/// One program that manages its huge pages itself (libhps).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientState {
     /// Its process.
     pub pid: u32,
     /// Clock ticks after boot at which it started.
     pub start_ticks: u64,
-    /// Whose process it is.
+    /// The owner of the process.
     pub uid: u32,
-    /// Whether it rests until its walks rise.
+    /// Whether it is resting until its walks rise.
     pub resting: bool,
     /// Base pages that were active at the last scan.
     pub active_pages: u64,
-    /// Lists of active pages that it was given.
+    /// Lists of active pages that it has been given.
     pub lists: u64,
 }
 
-/// What may be spent, and what is.
+/// What may be spent, and what has been.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BudgetState {
     /// Most memory on huge pages in all targets together; None for no such limit.
     pub max_huge_bytes: Option<Bytes>,
     /// Memory on huge pages in all targets together.
     pub huge_bytes: Bytes,
-    /// Memory growth that promoting took, and that was not given back.
+    /// Memory growth from promotions not given back.
     pub growth_bytes: Bytes,
     /// Share of one CPU that observing and deciding may take, 0 to 1.
     pub max_cpu: f64,
@@ -123,15 +123,15 @@ pub struct TargetState {
     pub start_ticks: u64,
     /// The process's name.
     pub name: String,
-    /// Whose process it is.
+    /// The owner of the process.
     pub uid: u32,
-    /// Its part, against other targets, where memory on huge pages is shared by weight.
+    /// Its weight against other targets when memory on huge pages is divided by weight.
     pub weight: f64,
-    /// Whether it is left alone on request.
+    /// Whether it is paused on request.
     pub paused: bool,
     /// Resident memory.
     pub rss_bytes: Bytes,
-    /// Memory on huge pages, whoever put it there.
+    /// Memory on huge pages, no matter how it got there.
     pub huge_bytes: Bytes,
     /// Memory that this pilot put on huge pages and has not given back.
     pub promoted_bytes: Bytes,
@@ -143,26 +143,26 @@ pub struct TargetState {
     pub walks_per_second_before: Option<f64>,
     /// Page walks a second at the last scan.
     pub walks_per_second: Option<f64>,
-    /// What was saved, when they were promoted, by the regions that are on huge pages now: page walks a second, with page faults and page
-    /// tables counted as so many of them.
+    /// Savings of the regions that are on huge pages now, as of their promotion: page walks a second, with page faults and page tables converted to
+    /// page walks.
     pub walks_saved_per_second: f64,
-    /// Page faults a second on shared memory, seen at the last scan, that huge pages would save, of all processes that map it.
+    /// Page faults a second on shared memory that huge pages would save, of all processes that map it, at the last scan.
     pub faults_per_second: f64,
     /// Memory that its page tables take.
     pub page_tables_bytes: Bytes,
-    /// Since the last scan; None if it was not scanned yet.
+    /// Time since the last scan; None if it has not been scanned yet.
     pub scanned_ns_ago: Option<Nanos>,
-    /// Until the next scan.
+    /// Time until the next scan.
     pub next_scan_in_ns: Nanos,
-    /// Why it could not be observed when that was last tried.
+    /// Why the last attempt to observe it failed.
     pub left_alone: Option<String>,
     /// Regions by the reason given at the last scan.
     pub reasons: BTreeMap<Reason, u64>,
-    /// The last few things done, oldest first.
+    /// The last few actions, oldest first.
     pub last_decisions: Vec<DecisionState>,
 }
 
-/// What came of a decision.
+/// The result of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionResult {
@@ -174,36 +174,36 @@ pub enum DecisionResult {
     Refused,
 }
 
-/// Something that was done to a region, and why.
+/// An action on a region, and its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecisionState {
-    /// Since then.
+    /// Time since then.
     pub ns_ago: Nanos,
     /// Where the region starts.
     pub start: Address,
-    /// What came of it.
+    /// The result.
     pub done: DecisionResult,
     /// Why it was decided.
     pub reason: Reason,
     /// Why the kernel refused it.
     pub refused: Option<RefusalReason>,
-    /// Page walks a second that it had then.
+    /// Its page walks a second at that time.
     pub walks_per_second: f64,
 }
 
 impl TargetState {
-    /// The process, told from a later one that has the same id.
+    /// The process, distinguished from a later one with the same id.
     pub fn process(&self) -> Process {
         Process { pid: self.pid, start_ticks: self.start_ticks }
     }
 }
 
-/// Something to be done by the loop, and where to answer.
+/// A request to the loop, and where to answer.
 #[derive(Debug)]
 pub struct GiveBackRequest {
-    /// The process whose promoted regions are to be given back; it is paused already.
+    /// The process whose promoted regions are to be given back; it is already paused.
     pub give_back: Process,
-    /// Takes how many regions were given back, or why none were.
+    /// Receives the number of regions given back, or why none were.
     pub answer: SyncSender<Result<u64, String>>,
 }
 
@@ -211,7 +211,7 @@ pub struct GiveBackRequest {
 #[derive(Clone, Debug, Default)]
 pub struct SharedState {
     pinned: Arc<Mutex<Pinned>>,
-    /// Asks the loop to leave off what it does: someone wants something else.
+    /// Tells the loop to interrupt its work, because of a request.
     call: Stop,
     clients: Clients,
 }
@@ -223,22 +223,22 @@ struct Pinned {
     paused: bool,
     paused_processes: BTreeSet<Process>,
     requests: Vec<GiveBackRequest>,
-    /// What the loop works on.
+    /// The process that the loop works on.
     at_work: Option<Process>,
 }
 
 impl SharedState {
-    /// The loop tells how things are. Pauses are the shared state's own, and entered into what is shown, as is how memory is reclaimed.
+    /// Publishes the loop's state. The shared state adds its own pauses, and the state of reclaim.
     pub fn show(&self, state: State) {
         self.pinned().state = state;
     }
 
-    /// Whoever reclaims memory tells how that stands.
+    /// Publishes the state of reclaim.
     pub fn show_reclaim(&self, reclaim: Option<ReclaimState>) {
         self.pinned().reclaim = reclaim;
     }
 
-    /// How things are.
+    /// The current state.
     pub fn state(&self) -> State {
         let pinned = self.pinned();
         let mut state = State { paused: pinned.paused, reclaim: pinned.reclaim.clone(), ..pinned.state.clone() };
@@ -248,7 +248,7 @@ impl SharedState {
         state
     }
 
-    /// The loop begins to work on a process, or ends that; nothing calls it off yet.
+    /// The loop begins to work on a process, or stops; earlier interruptions are cleared.
     pub fn work_on(&self, process: Option<Process>) {
         let mut pinned = self.pinned();
         pinned.at_work = process;
@@ -286,8 +286,8 @@ impl SharedState {
         pinned.paused || pinned.paused_processes.contains(&process)
     }
 
-    /// Asks the loop to give back what it promoted in a process, and pauses the process, or it would be promoted again; the answer
-    /// comes when that is done. None: too many wait already, and nothing was changed.
+    /// Asks the loop to give back what it promoted in a process. Pauses the process, which would otherwise be promoted again; the answer comes when
+    /// that is done. None: too many requests wait already, and nothing was changed.
     pub fn request_give_back(&self, process: Process) -> Option<Receiver<Result<u64, String>>> {
         let mut pinned = self.pinned();
         if pinned.requests.len() >= MOST_REQUESTS {
@@ -302,29 +302,29 @@ impl SharedState {
         Some(receiver)
     }
 
-    /// The requests that came since the last time; the loop answers each.
+    /// The requests since the last call; the loop answers each.
     pub fn take_requests(&self) -> Vec<GiveBackRequest> {
         std::mem::take(&mut self.pinned().requests)
     }
 
-    /// Requested when the process that the loop works on is paused or to be given back, or all are paused: whatever takes long ends early
-    /// then. What users ask of their own processes ends nobody else's turn.
+    /// Requested when the process that the loop works on is paused or to be given back, or all are paused: long operations then end early. Users'
+    /// requests about their own processes end no other process's turn.
     pub fn call(&self) -> &Stop {
         &self.call
     }
 
-    /// Programs that want to be told which of their memory is active.
+    /// Programs that asked which of their memory is active.
     pub fn clients(&self) -> &Clients {
         &self.clients
     }
 
-    /// Forgets the pauses of processes that have ended.
+    /// Drops the pauses of processes that have ended.
     pub fn forget_ended(&self, lives: impl Fn(&Process) -> bool) {
         self.pinned().paused_processes.retain(lives);
     }
 
     fn pinned(&self) -> MutexGuard<'_, Pinned> {
-        // Whoever panicked while holding it left every field whole.
+        // A thread that panicked while holding the lock left every field intact.
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,9 @@
-//! Processes that share memory: which of them are observed for all, and which one acts for all.
+//! Processes that share memory: which are observed on behalf of all, and which one acts for all.
 //!
 //! Owns: these choices among the members of a fleet. Never touches: memory, or what is promoted.
 //!
-//! A database server has a process for each client, and all map the same buffers. Observing each of hundreds in turn would take long and
-//! tell the same; and each would promote the same memory again.
+//! A database server has a process for each client, and all map the same buffers. Observing each of hundreds in turn would take long and show the
+//! same each time; and each would promote the same memory again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -22,8 +22,7 @@ use crate::engine::shared::{SAMPLE_OF_FAMILY, hash, huge_in_any, is_helper};
 type Family<'a> = (&'a str, u32);
 
 impl Fleet {
-    /// Those that need not be observed, because others of their family are: they have touched memory that is shared, and next to none of
-    /// their own.
+    /// Members that need not be observed because others of their family are: they have touched shared memory, and next to none of their own.
     pub(super) fn represented(&self) -> BTreeSet<Process> {
         let has_own_business = |member: &Member| member.is_unfinished() || member.promoted() > Bytes(0);
         let is_alike = |member: &Member| self.owns_little(member) && !has_own_business(member);
@@ -41,7 +40,7 @@ impl Fleet {
         families.into_values().flat_map(|family| family.into_iter().skip(SAMPLE_OF_FAMILY)).collect()
     }
 
-    /// What a family shares, as one of it that was observed maps it.
+    /// What a family shares, as mapped by one observed member of it.
     fn shared_by(&self, family: &[Process]) -> SharedMemory {
         let views = family.iter().map(|process| &self.members[process].view);
         let Some(view) = views.max_by_key(|view| view.mapped_bytes()) else { return SharedMemory::default() };
@@ -50,14 +49,14 @@ impl Fleet {
         SharedMemory { mapped: view.mapped_bytes(), huge }
     }
 
-    /// Whether others of its family do the same on the same memory, next to all of which is shared.
+    /// Whether others of its family do the same work on the same memory, nearly all of it shared.
     pub(super) fn is_one_of_many(&self, process: Process) -> bool {
         let member = &self.members[&process];
         let kin = self.others(process).filter(|other| family(other) == family(member));
         self.owns_little(member) && member.shared_rss > member.private_rss && kin.count() >= SAMPLE_OF_FAMILY
     }
 
-    /// Whether what it waits for is under way: another scan could not tell more, and would hold the other one up.
+    /// Whether the promotion that it waits for is under way: another scan could show no more, and would delay the promoting process.
     pub(super) fn is_promoted_by_another(&self, member: &Member) -> bool {
         let acts = |other: &Member| other.is_unfinished() && other.view.meets(&member.view);
         member.waits_for_another() && !member.is_unfinished() && self.members.values().any(acts)
@@ -67,7 +66,7 @@ impl Fleet {
         member.private_rss < self.rules.min_size
     }
 
-    /// How many times as much is shared with a process as was observed of those that share it.
+    /// The number of processes that share memory with this one, for each one observed.
     pub(super) fn times_observed(&self, process: Process) -> f64 {
         let view = &self.members[&process].view;
         let shares = |member: &&Member| member.view.meets(view);
@@ -78,7 +77,7 @@ impl Fleet {
         if observed > Bytes(0) { (all.0 as f64 / observed.0 as f64).max(1.0) } else { 1.0 }
     }
 
-    /// Counts the page faults of all who share memory with a process, unless it is known to share none.
+    /// Counts the page faults of all processes that share memory with a process, unless it is known to share none.
     pub(super) fn count_faults(&self, process: Process, pilot: &mut Pilot<'_>) {
         let member = &self.members[&process];
         let may_share = member.scanned_at.is_none() && member.shared_rss > Bytes(0);
@@ -88,7 +87,7 @@ impl Fleet {
         }
     }
 
-    /// The process, and those that share memory with it. Its children may, before they were observed once.
+    /// The process, and those that share memory with it; before they were first observed, its children are assumed to.
     fn sharers(&self, process: Process) -> impl Iterator<Item = Process> {
         let view = &self.members[&process].view;
         let may_share = move |other: &Member| other.view.meets(view) || other.parent == process.pid;
@@ -96,7 +95,8 @@ impl Fleet {
         sharers.map(|(sharer, _)| *sharer)
     }
 
-    /// The objects that another process promotes: the one that maps most of it and, of several, the oldest, because it will live longest.
+    /// The objects that another process promotes: the one that maps most of the object and, if there are several, the oldest, because it will live
+    /// longest.
     pub(super) fn left_to_others(&self, process: Process) -> BTreeMap<Object, Process> {
         let rank = |(process, mapped): (Process, Bytes)| (std::cmp::Reverse(mapped), process.start_ticks, process.pid);
         let mut best: BTreeMap<Object, (Process, Bytes)> = BTreeMap::new();
@@ -117,8 +117,8 @@ impl Fleet {
             .collect()
     }
 
-    /// Those who share memory with a program of which more is huge now are to map it huge, too. Of many that are alike it is seen by how much
-    /// of their page tables is left.
+    /// When more of a program's memory has become huge, the processes that share it are to map it huge, too. Among many similar ones, the size of
+    /// their remaining page tables shows which.
     pub(super) fn expedite_sharers(&mut self, process: Process, now: Instant) {
         let view = &self.members[&process].view;
         let shares = |(other, member): &(&Process, &Member)| **other != process && member.view.meets(view);
@@ -127,7 +127,7 @@ impl Fleet {
         sharers.into_iter().for_each(|other| self.members.get_mut(&other).expect("a member").scan_soon(now));
     }
 
-    /// What others lose on the memory that they share may be reason enough to promote it now.
+    /// What others lose on shared memory may be reason enough to promote it now.
     pub(super) fn expedite_promoters<'a>(&mut self, processes: impl Iterator<Item = &'a Process>, now: Instant) {
         for process in processes {
             if let Some(member) = self.members.get_mut(process).filter(|member| !member.is_unfinished()) {
@@ -144,15 +144,15 @@ fn family(member: &Member) -> Family<'_> {
 /// Memory that a family shares.
 #[derive(Clone, Copy, Debug, Default)]
 struct SharedMemory {
-    /// What each of them maps where huge pages fit.
+    /// What each member maps where huge pages fit.
     mapped: Bytes,
-    /// Of that, what is on huge pages.
+    /// The part of it on huge pages.
     huge: Bytes,
 }
 
 impl SharedMemory {
-    /// Whether the page tables of a process still hold base pages of memory that others have on huge pages: they cover more than what is not
-    /// on huge pages yet, by half of what it uses.
+    /// Whether a process's page tables still hold base pages of memory that is huge in others: they cover more than what is not yet huge, by half of
+    /// what it uses.
     fn is_lagging(self, member: &Member) -> bool {
         let on_base_pages = member.page_tables.0.saturating_mul(HUGE_PAGE / BASE_PAGE);
         let half = member.shared_rss.0 / 2;
@@ -182,7 +182,7 @@ mod tests {
         Process { pid, start_ticks: pid.into() }
     }
 
-    /// Maps so many regions of the object from the start on.
+    /// Maps this many regions from the start of the object.
     fn sharing(mapped: u64, regions: Vec<Region>) -> Heat {
         let mut heat = heat_of(regions);
         heat.mappings[0].range = AddressRange { start: at(0), end: at(mapped) };

@@ -1,6 +1,6 @@
-//! What the fleet shows of itself.
+//! What the fleet publishes about itself.
 //!
-//! Owns: the translation into [`State`]. Never touches: anything that it shows.
+//! Owns: the translation into [`State`]. Never touches: the things it describes.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use crate::engine::shared_state::{BudgetState, ClientState, DecisionResult, Deci
 use crate::engine::watching::Watching;
 
 impl Fleet {
-    /// How things are at this moment.
+    /// The current state.
     pub(super) fn state(&self, pilot: &Pilot<'_>) -> State {
         let now = pilot.now();
         let max_huge_bytes = match pilot.allowance.max_huge {

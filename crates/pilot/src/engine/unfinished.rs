@@ -1,9 +1,8 @@
-//! What is left of a plan when its turn ends, carried on with in later turns.
+//! The rest of a plan whose turn has ended, continued in later turns.
 //!
-//! Owns: the regions that were not reached, and what they looked like when the plan was made. Never touches: a program, or the choice of
-//! regions.
+//! Owns: the regions that were not reached, and their state when the plan was made. Never touches: a program, or the choice of regions.
 //!
-//! Scanning a large program may take longer than a turn of promoting: a scan after each turn would leave time for little else.
+//! Scanning a large program may take longer than a turn of promoting: a scan after each turn would leave little time for anything else.
 
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use heat::{Heat, PageSet, Region};
@@ -20,13 +19,13 @@ const MOST: usize = 8192;
 pub(super) struct Unfinished {
     /// Promotions that were not reached, in the order of the plan.
     decisions: Vec<Decision>,
-    /// Their regions when the plan was made, ascending; which pages were walked is left out.
+    /// Their regions when the plan was made, ascending, without the pages that were walked.
     regions: Vec<Region>,
     address_space: Option<u64>,
 }
 
 impl Unfinished {
-    /// The promotions of a plan for this heat, without the first that were reached; `missing` at the end have no room.
+    /// The promotions of a plan for this heat, without those already reached and the last `missing`, for which there is no room.
     pub(super) fn of(heat: &Heat, plan: &Plan, reached: usize, missing: usize) -> Self {
         let left = plan.promotions().count().saturating_sub(reached + missing).min(MOST);
         let decisions: Vec<Decision> = plan.promotions().skip(reached).take(left).cloned().collect();
@@ -57,7 +56,7 @@ impl Unfinished {
         self.decisions.iter().map(|decision| decision.growth).sum()
     }
 
-    /// Leaves out what is not any more what it was, and what exceeds so much memory on huge pages.
+    /// Drops what has changed, and what exceeds `room` on huge pages.
     ///
     /// Errors: the process has called exec since.
     pub(super) fn check(&mut self, now: &Heat, room: Option<Bytes>) -> Result<(), ObserveError> {
@@ -70,7 +69,7 @@ impl Unfinished {
         Ok(())
     }
 
-    /// Leaves out the first, which were reached.
+    /// Drops the first `count`, which were reached.
     pub(super) fn reached(&mut self, count: usize) {
         self.decisions.drain(..count.min(self.decisions.len()));
     }
@@ -84,7 +83,7 @@ mod tests {
     use super::*;
     use crate::decide::{Reason, Verdict};
 
-    /// A plan that promotes these regions, and takes a page of memory for each.
+    /// A plan that promotes these regions, each taking one page of memory.
     fn plan(numbers: impl Iterator<Item = u64>) -> Plan {
         let decision = |number| Decision {
             start: at(number),
@@ -116,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_was_reached_or_has_no_room_is_not_left() {
-        // The hottest first, wherever it lies.
+        // The hottest first, wherever it is.
         let mut left = Unfinished::of(&heat(8), &plan((0..8).rev()), 3, 1);
         assert_eq!(starts(&left), [at(4), at(3), at(2), at(1)]);
         assert_eq!((left.huge(), left.growth()), (Bytes(4 * HUGE_PAGE), Bytes(4 * 4096)));

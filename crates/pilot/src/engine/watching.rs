@@ -1,10 +1,10 @@
 //! Watching one client: when it is scanned, when its list is written, and when it is told.
 //!
-//! Owns: the order of these. Never touches: what the client does with the list, or who is a client ([`crate::engine::clients`]).
+//! Owns: the order of these. Never touches: what the client does with the list, or which clients there are ([`crate::engine::clients`]).
 //!
-//! A scan clears and reads bits; more reads follow over the client's interval, at next to no cost. A list is written only once the one before
-//! was taken: until then nothing is observed either. A signal that the kernel has no room for is sent again; what a client
-//! missed it finds by the list's sequence number.
+//! A scan clears and reads bits; more reads follow over the client's interval, at next to no cost. A new list is written, and anything observed, only
+//! after the client has taken the one before. A signal for which the kernel has no room is sent again; the list's sequence number shows a client what
+//! it missed.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ use crate::clients::{Client, Told};
 use crate::engine::activity::Activity;
 use crate::engine::pilot::Pilot;
 
-/// The scan; later reads need no window.
+/// The window of the scan; later reads need none.
 const SCAN_WINDOW: Nanos = Nanos(110_000_000);
 /// When bits are read again, in eighths of the interval.
 const READS: [u32; 4] = [1, 2, 4, 8];
-/// Clients that rest are scanned this many times more rarely.
+/// Resting clients are scanned this many times less often.
 const RESTING: u32 = 10;
 /// How long a client whose scan failed is left alone.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ pub(super) struct Watching {
     owed: Option<u64>,
     under_way: Option<Scan>,
     next: Instant,
-    /// The next scan would cost the program more than its share.
+    /// An earlier scan would cost the program more than its share.
     not_before: Instant,
     was_resting: bool,
     /// Active pages and page walks a second when it began to rest.
@@ -48,7 +48,7 @@ pub(super) struct Watching {
 struct Scan {
     began: Instant,
     activity: Activity,
-    /// Of [`READS`].
+    /// Index into [`READS`].
     reads: usize,
 }
 
@@ -76,12 +76,12 @@ impl Watching {
         self.next
     }
 
-    /// Whether a scan is due, which takes a tenth of a second.
+    /// Whether a scan is due; one takes a tenth of a second.
     pub(super) fn wants_a_scan(&self, client: &Client, now: Instant) -> bool {
         self.under_way.is_none() && self.next.max(self.not_before) <= now && client.taken == self.written
     }
 
-    /// Does what is due, and scans if it may. Answers whether a rest is over.
+    /// Does what is due; scans only if `may_scan`. Returns whether a rest is over.
     pub(super) fn go_on(&mut self, client: &Client, may_scan: bool, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
         self.tell(client)?;
         let now = pilot.now();
@@ -91,7 +91,7 @@ impl Watching {
         if now < self.next {
             return Ok(false);
         }
-        // Until something else is said.
+        // The default until set below.
         self.next = now + AFTER_FAILURE;
         match self.under_way.take() {
             Some(scan) => self.read(scan, client, pilot),
@@ -100,7 +100,7 @@ impl Watching {
                 Ok(false)
             }
             None => {
-                // The list before was taken, and the memory of it is of no more use.
+                // The previous list was taken, and its memory is no longer needed.
                 client.mailbox.clear().context("cannot shorten a client's list")?;
                 self.scan(client, pilot).map(|()| false)
             }
@@ -126,7 +126,7 @@ impl Watching {
         let can_tell = pilot.world.walked(client.process, &mut |start, walked| activity.note(start, walked))?;
         pilot.charge(Nanos(0));
         let now = pilot.now();
-        // The loop comes by a few times a second; for a short interval one read stands for several.
+        // The loop runs a few times a second; for a short interval one read replaces several.
         let passed = |eighths: &&u32| scan.began + at_eighths(client, **eighths) <= now;
         scan.reads = READS.iter().take_while(passed).count().max(scan.reads + 1);
         if can_tell && scan.reads < READS.len() {
@@ -155,8 +155,8 @@ impl Watching {
         Ok(client.resting)
     }
 
-    /// Whether a client that rests walks half as many pages more than when it began to, or walks half as often again. Pages alone do not
-    /// tell: a program whose few hot pages are on huge ones walks most of the others sooner or later, and no more when others become hot.
+    /// Whether a resting client now walks 1.5 times as many pages, or walks 1.5 times as often, as when it began to rest. Pages alone do not tell: a
+    /// program whose few hot pages are huge walks most other pages sooner or later, and no more of them when others become hot.
     fn has_risen(&mut self, walks_per_second: f64) -> bool {
         let (pages, walks) = *self.at_rest.get_or_insert((self.active, walks_per_second));
         self.active > pages + pages / 2 || walks_per_second > walks * 1.5
@@ -166,7 +166,7 @@ impl Watching {
     fn tell(&mut self, client: &Client) -> anyhow::Result<()> {
         let Some(pages) = self.owed.take() else { return Ok(()) };
         let signal = client.track.signal;
-        // Without a handler, as after an exec that closed nothing, it would end the program.
+        // Without a handler, as after an exec that closed nothing, the signal would end the program.
         ensure_same_program(client)?;
         if client.taken == self.written {
             return Ok(());
@@ -187,7 +187,7 @@ fn at_eighths(client: &Client, eighths: u32) -> Duration {
     interval(client) * eighths / 8
 }
 
-/// Errors if another program runs in the process, which has asked for nothing.
+/// Errors if another program now runs in the process; that one has asked for nothing.
 fn ensure_same_program(client: &Client) -> anyhow::Result<()> {
     anyhow::ensure!(client.is_there(), "process {} has replaced its program (exec)", client.process.pid);
     Ok(())

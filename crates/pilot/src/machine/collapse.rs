@@ -1,10 +1,10 @@
-//! One call for one region: the collapse, and the split.
+//! One call per region: the collapse, and the split.
 //!
-//! Owns: these two calls, and what they took. Never touches: the choice of regions, or how fast to go.
+//! Owns: these two calls, and how long they took. Never touches: the choice of regions, or how fast to go.
 //!
-//! One call a region: a call for a range may fail after having collapsed most of it, and could not be stopped halfway.
-//! A remote `MADV_COLD` on one base page inside a huge page splits it. Newer kernels then replace base pages that hold only zeros by the shared
-//! zero page, which frees them; that is documented nowhere, so it is tried ([`super::trial`]).
+//! A call for a range may fail after collapsing most of it, and could not be stopped halfway, so each region has its own. A remote `MADV_COLD` on one
+//! base page inside a huge page splits it. Newer kernels then replace all-zero base pages with the shared zero page, which frees them; that is
+//! undocumented, so it is tried ([`super::trial`]).
 
 use std::io;
 use std::time::Instant;
@@ -21,10 +21,10 @@ use crate::machine::prepare::Preparation;
 use crate::machine::preparer::Urgency;
 use crate::world::{Candidate, Step};
 
-/// A collapse of private memory comes before ordinary threads: whoever is interrupted in it holds the lock that the target waits for.
+/// A collapse of private memory comes before ordinary threads: if it is interrupted, it holds the lock that the target waits for.
 const COLLAPSING: u8 = 1;
 
-/// Puts a region on a huge page, a prepared one where that helps. `processors`: that the machine has.
+/// Puts a region on a huge page, a prepared one where that helps. `processors`: how many the machine has.
 pub(super) fn collapse(
     target: &PidFd,
     region: Candidate,
@@ -45,7 +45,7 @@ pub(super) fn collapse(
     }
     let held_up = match who_waits {
         WhoWaits::AnyThread => took,
-        // It begins by waiting for other processors to empty their lists, which takes long where they are busy, and holds nobody up.
+        // It begins by waiting for other processors to drain their lists, which takes long where they are busy, and holds nothing up.
         WhoWaits::WhoTouchesIt => thread_cpu_time().saturating_sub(cpu_before),
     };
     Step {
@@ -57,13 +57,13 @@ pub(super) fn collapse(
     }
 }
 
-/// Whether a collapse comes before ordinary threads. Of shared memory it takes up to 10 ms where a hundred processes map it, and nobody waits
-/// for it who does not touch the region: whoever has work on that processor comes first, unless it is to be over with.
+/// Whether a collapse comes before ordinary threads. For shared memory it takes up to 10 ms where a hundred processes map it, and only threads that
+/// touch the region wait for it: work on that processor comes first, except in fast promotion.
 fn comes_first(who_waits: WhoWaits, preparation: &Preparation) -> bool {
     who_waits == WhoWaits::AnyThread || preparation.urgency() == Urgency::AtOnce
 }
 
-/// Splits a huge page. That takes less than a millisecond, copies nothing and needs no memory, so that it has no pace.
+/// Splits a huge page. That takes less than a millisecond, copies nothing and needs no memory, so it has no pace.
 pub(super) fn timed_split(target: &PidFd, region: Address) -> Step {
     let started = Instant::now();
     let result = split(target, region);
@@ -71,7 +71,7 @@ pub(super) fn timed_split(target: &PidFd, region: Address) -> Step {
     Step { result, took, held_up: took, preparing: Nanos(0), prepared_on: None }
 }
 
-/// Splits by advising one base page that is neither the first nor the last; every byte stays readable as it was.
+/// Splits by advising one base page that is neither the first nor the last; the contents stay the same.
 pub(super) fn split(target: &PidFd, region: Address) -> io::Result<()> {
     advise(target, region.0 + BASE_PAGE, BASE_PAGE, Advice::Cold)
 }

@@ -1,7 +1,7 @@
 //! The real world: this machine.
 //!
-//! Owns: the tracker, prepared pages, the counting of page faults and of waits, and the process that is worked on. Never touches: when any of
-//! that is done, or to what; the engine decides.
+//! Owns: the tracker, prepared pages, the counting of page faults and of waits, and the process being worked on. Never touches: when any of that is
+//! done, or to what; the engine decides.
 
 mod collapse;
 mod node;
@@ -41,7 +41,7 @@ pub use record::PromotionRecord;
 pub use reporting::ReportingHeldBack;
 pub use trial::{collapse_times, frees_empty_pages};
 
-/// This machine, seen with one tracker.
+/// This machine, observed with one tracker.
 pub struct Machine {
     root: Root,
     tracker: Box<dyn Tracker>,
@@ -49,14 +49,14 @@ pub struct Machine {
     faults: Faults,
     waits: Waits,
     processors: u64,
-    /// The process that was worked on last, held open.
+    /// The process last worked on, held open.
     open: Option<Rc<Target>>,
-    /// Keeps this thread off the processors that it uses.
+    /// Keeps this thread off the processors that the process uses.
     kept_away: Option<PinnedTo>,
 }
 
 impl Machine {
-    /// With this tracker. Whether prepared pages help is found out before the first region.
+    /// Uses this tracker. Whether prepared pages help is determined before the first region.
     pub fn new(tracker: Box<dyn Tracker>, max_slowdown: Slowdown) -> Self {
         let root = Root::host();
         let processors = cpu::online(&root).map_or(1, |online| online.len() as u64);
@@ -72,7 +72,7 @@ impl Machine {
         }
     }
 
-    /// Opens a process, unless another one has its id by now.
+    /// Opens a process, unless another one has its id now.
     fn target(&mut self, process: Process) -> Result<Rc<Target>, TargetError> {
         if let Some(open) = self.open.as_ref().filter(|open| open.process() == process && !open.handle().has_exited()) {
             return Ok(Rc::clone(open));
@@ -84,7 +84,7 @@ impl Machine {
         Ok(Rc::clone(self.open.insert(Rc::new(target))))
     }
 
-    /// Does something to a process that is held open, or says that it is gone.
+    /// Acts on a process that is held open, or reports that it is gone.
     fn step(&mut self, process: Process, take: impl FnOnce(&mut Self, &Target) -> Step) -> Step {
         match self.target(process) {
             Ok(target) => take(self, &target),
@@ -150,7 +150,7 @@ impl World for Machine {
 
     fn work_for(&mut self, process: Option<Process>) -> Result<(), TargetError> {
         self.kept_away = None;
-        // Opened anew: it may have switched huge pages off since.
+        // Opened anew: the process may have switched huge pages off since.
         self.open = None;
         let Some(process) = process else { return Ok(()) };
         self.target(process)?.ensure_huge_pages_enabled()?;

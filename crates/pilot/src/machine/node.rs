@@ -2,7 +2,7 @@
 //!
 //! Owns: asking where the pages of a region are. Never touches: the pages.
 //!
-//! A collapse takes its page from the node that has most of the region's pages, and follows no memory policy.
+//! A collapse takes its page from the node that has most of the region's pages, and ignores memory policies.
 
 use heat::units::{Address, BASE_PAGE, PAGES_PER_REGION};
 use hugepilot_os::PidFd;
@@ -10,15 +10,15 @@ use hugepilot_os::nodes::nodes_of_pages;
 use kernel::Root;
 use kernel::nodes::{self, Node};
 
-/// Pages of a region that are asked about first.
+/// Pages of a region that are queried first.
 const SAMPLE: u64 = 16;
-/// From one page of the sample to the next. A prime, so that the sample of interleaved pages meets every node.
+/// Stride between pages of the sample. It is prime, so that a sample of interleaved pages meets every node.
 const STRIDE: u64 = 31;
 
-/// Knows how many nodes the machine has.
+/// Whether the machine has several nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionNodes {
-    /// More than one has memory, or the kernel does not say.
+    /// More than one node has memory, or the kernel does not say.
     several: bool,
 }
 
@@ -28,8 +28,8 @@ impl RegionNodes {
         Self { several: nodes::are_several(root).unwrap_or(true) }
     }
 
-    /// The node that has most of a region's pages, by a sample of them. None where all memory is on one node, none of the pages is
-    /// present, or the kernel does not tell.
+    /// The node that has most of a region's pages, by a sample of them. None where all memory is on one node, none of the pages is present, or the
+    /// kernel does not tell.
     pub fn of(&self, target: &PidFd, region: Address) -> Option<Node> {
         if !self.several {
             return None;
@@ -41,7 +41,7 @@ impl RegionNodes {
     }
 }
 
-/// The node of most pages; of several with equally many the first, as the kernel chooses.
+/// The node with the most pages; in a tie the first, as the kernel chooses.
 fn most_frequent(nodes: Vec<Option<Node>>) -> Option<Node> {
     let mut counts = std::collections::BTreeMap::new();
     for node in nodes.into_iter().flatten() {

@@ -1,13 +1,13 @@
-//! Prepared pages: the huge page that a collapse will take is made ready outside of the target's locks.
+//! Prepared pages: outside the target's locks, the huge page that a collapse will take is made ready.
 //!
-//! Owns: one huge page of our own for a moment, and whether preparing it helps here. Never touches: a target.
+//! Owns: one huge page of our own for a moment, and whether preparing helps here. Never touches: a target.
 //!
-//! A collapse takes a free huge page while the target waits. In a virtual machine whose host takes free memory back, the first touch of
-//! that page waits for the host, for milliseconds. So a page of our own is touched first and freed again: it goes to the list of free
-//! huge pages of this processor (`NR_PCP_THP` in mm/page_alloc.c), from which the next allocation on it takes its page. On a machine with
-//! several memory nodes it is a page of the node that has most of the region's pages, as the kernel will take. Whether preparing helps is
-//! measured first, on memory of our own, where nobody waits: collapses with and without a prepared page take turns, and their medians
-//! decide. Where it does not help, one slow collapse shows that it does by now.
+//! A collapse takes a free huge page while the target waits. In a virtual machine whose host takes free memory back, the first touch of that page
+//! waits milliseconds for the host. So we first touch and free a page of our own: it goes to this processor's list of free huge pages (`NR_PCP_THP`
+//! in mm/page_alloc.c), from which the next allocation on the processor takes it. On a machine with several memory nodes it comes from the node that
+//! has most of the region's pages, as the kernel will choose. Whether preparing helps is first measured on our own memory, where nothing waits:
+//! collapses with and without a prepared page alternate, and their medians decide. Where it does not help, one slow collapse later shows that it now
+//! does.
 
 use std::io;
 use std::time::Instant;
@@ -26,24 +26,23 @@ use crate::act::Times;
 use crate::machine::node::RegionNodes;
 use crate::machine::preparer::{Page, Preparer, Urgency};
 
-/// Collapses of each kind that are compared.
+/// Collapses of each kind to compare.
 const COMPARED: u64 = 2;
-/// A collapse without a prepared page that takes so many times the usual is reason to prepare: the memory that the host had backed is
-/// used up.
+/// A collapse without a prepared page that takes this many times the usual is reason to prepare: the memory that the host had backed is used up.
 const SLOW: f64 = 3.0;
 
-/// Prepares pages as long as that helps.
+/// Prepares pages while that helps.
 #[derive(Debug)]
 pub struct Preparation {
     urgency: Urgency,
-    /// The page while nobody touches it, and who does; None before the first.
+    /// The page while it is not being touched, and the thread that touches pages; None before the first.
     page: Option<Page>,
     preparer: Option<Preparer>,
     nodes: RegionNodes,
     processors: Processors,
-    /// What was measured; None before the first region.
+    /// The measurement; None before the first region.
     times: Option<CollapseTimes>,
-    /// Whether pages are prepared: as measured, until one without was slow.
+    /// Whether pages are prepared: as measured, until an unprepared collapse was slow.
     helps: bool,
 }
 
@@ -51,16 +50,16 @@ pub struct Preparation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prepared {
     Yes {
-        /// What that took.
+        /// How long preparing took.
         took: Nanos,
-        /// The memory node of the page; None where the machine has one only, or the kernel does not tell.
+        /// The memory node of the page; None where the machine has only one, or the kernel does not tell.
         node: Option<Node>,
     },
     No,
 }
 
 impl Prepared {
-    /// What preparing took.
+    /// How long preparing took.
     pub(super) fn took(self) -> Nanos {
         match self {
             Prepared::Yes { took, .. } => took,
@@ -78,7 +77,7 @@ impl Prepared {
 }
 
 impl Preparation {
-    /// Nothing is prepared or measured yet.
+    /// Nothing has been prepared or measured yet.
     pub fn new(max_slowdown: Slowdown) -> Self {
         Self {
             urgency: if max_slowdown.is_fast() { Urgency::AtOnce } else { Urgency::WhileIdle },
@@ -91,7 +90,7 @@ impl Preparation {
         }
     }
 
-    /// When pages are prepared.
+    /// When pages are touched.
     pub(super) fn urgency(&self) -> Urgency {
         self.urgency
     }
@@ -112,13 +111,13 @@ impl Preparation {
     fn compare(&mut self) -> io::Result<CollapseTimes> {
         let own = PidFd::open(std::process::id())?;
         let (mut prepared, mut unprepared, mut preparing) = (Times::default(), Times::default(), Times::default());
-        // What is collapsed stays until the end, so that no page is taken twice.
+        // Collapsed memory stays until the end, so no page is used twice.
         let mut memory = AlignedMemory::anonymous((2 * COMPARED * HUGE_PAGE) as usize)?;
         memory.advise(0, memory.len(), OwnAdvice::NoHugePage)?;
         memory.bytes_mut().iter_mut().step_by(BASE_PAGE as usize).for_each(|byte| *byte = 1);
         for number in 0..2 * COMPARED {
             let has_page = number % 2 == 1;
-            // Asking for huge pages wakes khugepaged, which would collapse some of them first.
+            // Enabling huge pages wakes khugepaged, which would collapse some of them first.
             memory.advise((number * HUGE_PAGE) as usize, HUGE_PAGE as usize, OwnAdvice::HugePage)?;
             let started = Instant::now();
             let _kept = has_page.then(|| self.make_ready(current_cpu(), None)).transpose()?;
@@ -137,8 +136,8 @@ impl Preparation {
         })
     }
 
-    /// Makes the page ready that the collapse of this region will take, if that helps. The collapse must follow while the thread is kept on
-    /// its processor.
+    /// Prepares the page that the collapse of this region will take, if that helps. The collapse must follow while the thread is pinned to its
+    /// processor.
     pub(super) fn prepare(&mut self, target: &PidFd, region: Address) -> (Prepared, Option<PinnedTo>) {
         if let Err(error) = self.times() {
             tracing::debug!("whether preparing helps could not be measured: {error}");
@@ -157,14 +156,14 @@ impl Preparation {
         }
     }
 
-    /// Takes note of what a collapse took.
+    /// Records how long a collapse took.
     pub(super) fn note(&mut self, prepared: Prepared, took: Nanos) {
         let usual = self.times.map_or(took, |times| times.unprepared);
         self.helps |= prepared == Prepared::No && took.0 as f64 > usual.0 as f64 * SLOW;
     }
 
-    /// Takes a huge page, from this node if one is given, and gives it back, to the list of this processor, which this thread is kept on: on
-    /// another it would not be found. Answers where the page was, if a node was given.
+    /// Takes a huge page, from this node if one is given, and frees it to the list of this processor. This thread is pinned to it, because the page
+    /// would not be found on another. Returns where the page was, if a node was given.
     ///
     /// Errors: no huge page could be had.
     pub fn make_ready(&mut self, cpu: u32, node: Option<Node>) -> io::Result<(Option<Node>, PinnedTo)> {
@@ -186,7 +185,7 @@ mod tests {
 
     const US: u64 = 1000;
 
-    /// On a machine where collapses were seen to take this long.
+    /// A machine where collapses took this long.
     fn seen(prepared_us: u64, unprepared_us: u64) -> Preparation {
         let [prepared, unprepared] = [prepared_us, unprepared_us].map(|us| Nanos(us * US));
         let times = CollapseTimes { prepared, unprepared, preparing: Nanos(US) };

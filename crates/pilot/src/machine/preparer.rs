@@ -1,14 +1,14 @@
-//! The thread that touches pages to prepare them, while no ordinary thread wants its processor or before all of them.
+//! The thread that touches pages to prepare them, either while no ordinary thread wants its processor or ahead of all of them.
 //!
-//! Owns: that thread, its place among others, and one huge page while it is touched. Never touches: a target.
+//! Owns: that thread, its scheduling priority, and one huge page while it is touched. Never touches: a target.
 //!
-//! Backing a page is the host's work, base page by base page, for milliseconds. A thread that wakes on the same processor must not wait for
-//! that, so all of it is done by a thread that yields to whoever wakes (`SCHED_IDLE`). That alone is not enough: who has just had the
-//! processor and wakes again is not eligible for nanoseconds (EEVDF, kernel/sched/fair.c), and the scheduler decides anew with the next tick
-//! only, up to 4 ms later, or when anybody else wakes there. So whoever waits for the page wakes on that processor again and again.
+//! Backing a page is the host's work, base page by base page, for milliseconds. A thread that wakes on the same processor must not wait for that, so
+//! a thread that yields to every waking thread (`SCHED_IDLE`) does all of it. That alone is not enough: a thread that has just had the processor and
+//! wakes again is not eligible for some nanoseconds (EEVDF, kernel/sched/fair.c), and the scheduler decides again only at the next tick, up to 4 ms
+//! later, or when another thread wakes there. So the thread that waits for the page wakes on that processor again and again.
 //!
-//! Where a program of a hundred processes keeps all processors busy, an ordinary thread waits 10 ms for its turn (PostgreSQL). Whoever
-//! wants it over with does not wait.
+//! Where a program of a hundred processes keeps all processors busy, an ordinary thread waits 10 ms for its turn (PostgreSQL). Fast promotion does
+//! not wait.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -25,13 +25,13 @@ use kernel::{Root, thp};
 use rustix::process::Pid;
 use rustix::thread::gettid;
 
-/// Between two wakes of who waits.
+/// The interval at which the waiting thread wakes.
 const WAKES: Duration = Duration::from_micros(100);
-/// Whoever takes longer finds no processor idle: it is made an ordinary thread then.
+/// If touching a page takes longer, no processor is idle, and the thread becomes an ordinary one.
 const PATIENCE: Duration = Duration::from_millis(30);
-/// A page that is touched at once comes before ordinary threads, as collapses do.
+/// A page to be touched at once comes before ordinary threads, as collapses do.
 const PREPARING: u8 = 1;
-/// Pages that are touched before it yields again: 2 GiB.
+/// Pages touched before the thread yields again: 2 GiB.
 const ORDINARY: u32 = 1024;
 
 /// When pages are touched.
@@ -47,16 +47,16 @@ pub(super) enum Urgency {
 #[derive(Debug)]
 pub(super) struct Page {
     mapping: AlignedMemory,
-    /// Where it comes from, if that was said.
+    /// The node that it comes from, if given.
     node: Option<Node>,
 }
 
-/// A page to touch, from which node, and on which processor.
+/// A page to touch, its node, and the processor to use.
 type Request = (Page, Option<Node>, u32);
 /// The page, and the node that it comes from.
 type Touched = (Page, io::Result<Option<Node>>);
 
-/// The thread, seen from others; it ends with this.
+/// A handle to the thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Preparer {
     requests: Sender<Request>,
@@ -64,19 +64,19 @@ pub(super) struct Preparer {
     thread: Pid,
     urgency: Urgency,
     patience: Duration,
-    /// Pages until it yields again; 0 while it does.
+    /// Pages until it yields again; 0 while it yields.
     ordinary: u32,
 }
 
 impl Page {
-    /// Not there before it is touched. Errors: no memory.
+    /// Not backed until it is touched. Errors: no memory.
     pub(super) fn new() -> io::Result<Self> {
         let mut mapping = AlignedMemory::anonymous(HUGE_PAGE as usize)?;
         mapping.advise(0, HUGE_PAGE as usize, OwnAdvice::HugePage)?;
         Ok(Self { mapping, node: None })
     }
 
-    /// Takes memory for it, from this node if one is given; answers where it is then.
+    /// Allocates its memory, from this node if one is given; returns its actual node then.
     fn touch(&mut self, node: Option<Node>) -> io::Result<Option<Node>> {
         if let Some(node) = node.filter(|_| node != self.node) {
             self.mapping.set_node_policy(NodePolicy::Prefer, &[node])?;
@@ -90,20 +90,20 @@ impl Page {
         Ok(node.and_then(|_| nodes_of_pages(&PidFd::open(std::process::id()).ok()?, &[address]).ok()?[0]))
     }
 
-    /// Gives the memory back, to the list of the processor that this runs on.
+    /// Frees the memory to the list of the processor that this runs on.
     pub(super) fn free(&mut self) -> io::Result<()> {
         self.mapping.advise(0, HUGE_PAGE as usize, OwnAdvice::DontNeed)
     }
 }
 
 impl Preparer {
-    /// Starts the thread. Errors: the system has no more of them.
+    /// Starts the thread. Errors: the system has no more threads.
     pub(super) fn start(urgency: Urgency) -> io::Result<Self> {
         let (requests, asked) = mpsc::channel::<Request>();
         let (answer, touched) = mpsc::channel();
         let (tell, told) = mpsc::channel();
         let work = move || {
-            // Without the right to, it stays an ordinary thread.
+            // Without the privilege, it stays an ordinary thread.
             let _punctual = (urgency == Urgency::AtOnce).then(|| Punctual::begin(PREPARING));
             if urgency == Urgency::WhileIdle {
                 let _ = make_yield(gettid(), true);
@@ -122,8 +122,8 @@ impl Preparer {
         Ok(Self { requests, touched, thread, urgency, patience: PATIENCE, ordinary: 0 })
     }
 
-    /// Has a page touched, as [`Page::touch`] says, and waits for it. The caller is kept on the processor where that is to be done. The
-    /// page comes back unless the thread has ended.
+    /// Has a page touched, as [`Page::touch`] says, and waits for it. The caller is pinned to the processor where that is done. The page comes back
+    /// unless the thread has ended.
     pub(super) fn touch(&mut self, page: Page, node: Option<Node>) -> io::Result<Touched> {
         self.requests.send((page, node, current_cpu())).map_err(|_| ended())?;
         if self.urgency == Urgency::AtOnce {

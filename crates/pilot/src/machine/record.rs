@@ -1,8 +1,7 @@
-//! The record of what was promoted in a process, so that `give-back` can undo just that, and that a pilot that was started anew
-//! goes on from there.
+//! The record of what was promoted in a process: `give-back` undoes exactly that, and a restarted pilot continues from it.
 //!
-//! Owns: one small file a process under `/run/hugepilot`, which ends with the machine's uptime, and which only its writer can read,
-//! for it holds addresses. Never touches: memory.
+//! Owns: one small file per process under `/run/hugepilot`, which does not survive a reboot. Only its writer can read it, because it holds addresses.
+//! Never touches: memory.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::world::{Promotions, RecordError};
 
 const VERSION: u32 = 1;
-/// A record of half a million regions, 1 TiB, has about 40 MiB; anything larger was not written by hugepilot.
+/// A record of half a million regions (1 TiB) takes about 40 MiB; hugepilot did not write a larger one.
 const LARGEST_FILE: u64 = 64 << 20;
 
 /// The regions of one process that hugepilot promoted.
@@ -27,27 +26,27 @@ const LARGEST_FILE: u64 = 64 << 20;
 #[serde(deny_unknown_fields)]
 pub struct PromotionRecord {
     version: u32,
-    /// Where it is: after exec these addresses mean nothing. None where that cannot be told.
+    /// Its address space: after exec these addresses mean nothing. None where that cannot be told.
     address_space: Option<u64>,
-    /// By where each region starts.
+    /// By start address.
     pub regions: Promotions,
 }
 
 impl PromotionRecord {
-    /// The record of a process; empty if nothing was promoted in it, if that was in another program, before exec, or if another version of
-    /// hugepilot wrote it. Errors: the file cannot be read, is larger than hugepilot writes, or holds no record.
+    /// The record of a process; empty if nothing was promoted in it, if that was in another program before exec, or if another version of hugepilot
+    /// wrote it. Errors: the file cannot be read, is larger than hugepilot writes, or holds no record.
     pub fn of(process: Process) -> Result<Self, RecordError> {
         let path = path(process);
         let record = read(&path).map_err(|cause| unreadable(path, cause))?;
-        // Where the process has gone, so has its memory.
+        // If the process is gone, so is its memory.
         let address_space = address_space(&Root::host(), process.pid).unwrap_or_default();
         let is_known = record.version == VERSION;
         let is_same = is_known && record.address_space.zip(address_space).is_none_or(|(then, now)| then == now);
         Ok(if is_same { Self { address_space, ..record } } else { Self { address_space, ..Self::default() } })
     }
 
-    /// Changes the record of a process, whole or not at all, while no other hugepilot does; removes it when nothing is left in
-    /// it. Records of ended processes go as well.
+    /// Changes the record of a process atomically, and excludes other hugepilots meanwhile; removes it when nothing is left in it. Also removes
+    /// records of ended processes.
     ///
     /// Errors: it cannot be read or written.
     pub fn update(process: Process, change: impl FnOnce(&mut Promotions)) -> Result<(), RecordError> {
@@ -86,7 +85,7 @@ fn unreadable(path: PathBuf, cause: io::Error) -> RecordError {
     RecordError { doing: "cannot read", path, cause, step: "; delete it, and use `give-back --all`" }
 }
 
-/// Held by whoever changes a record, and only as long as that takes. Nobody else can open it, and so hold it.
+/// Held while a record is changed, and no longer. No other user can open it, and so hold it.
 fn lock() -> io::Result<File> {
     run_directory::ensure(Path::new(RUN_DIRECTORY))?;
     let lock = File::options()
@@ -107,7 +106,7 @@ fn absent_is_well(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|error| if is_absent(&error) { Ok(()) } else { Err(error) })
 }
 
-/// Pid and start time together name a process for good.
+/// Pid and start time together identify a process for good.
 fn path(process: Process) -> PathBuf {
     format!("{RUN_DIRECTORY}/promoted-{}-{}.json", process.pid, process.start_ticks).into()
 }

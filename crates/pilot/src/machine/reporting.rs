@@ -1,11 +1,10 @@
 //! Free page reporting, held back while memory is promoted.
 //!
-//! Owns: the size of the smallest block that is reported (Documentation/mm/free_page_reporting.rst), for a while. Never touches: memory.
+//! Owns: the size of the smallest reported block (Documentation/mm/free_page_reporting.rst), for a while. Never touches: memory.
 //!
-//! In a virtual machine the kernel may report free blocks to the host, which takes them back. Base pages that collapses free come together
-//! in such blocks. On the host that was measured, half of the promotions of a memcached stopped it for 0.1 s when a few blocks were reported
-//! meanwhile, and none did while nothing was (docs/REPRODUCTION.md). What is free is reported when promoting has ended: one in eight promotions
-//! met a stall then.
+//! In a virtual machine the kernel may report free blocks to the host, which takes them back. Base pages freed by collapses merge into such blocks.
+//! On the measured host, half of the promotions of a memcached stopped it for 0.1 s when a few blocks were reported meanwhile, and none did without
+//! reporting (docs/REPRODUCTION.md). Free memory is reported when promoting has ended: one in eight promotions met a stall then.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
@@ -20,26 +19,26 @@ use rustix::fs::{FlockOperation, flock};
 
 /// The order of the smallest block that is reported (mm/page_reporting.c).
 const ORDER: &str = "sys/module/page_reporting/parameters/page_reporting_order";
-/// Above the order of any block. Kernels that refuse it report on.
+/// Above the order of any block. Kernels that refuse it keep reporting.
 const NOTHING: &str = "11";
-/// Held by whoever holds reporting back; says the usual order.
+/// Held by the hugepilot that suspends reporting; contains the usual order.
 const LOCK: &str = "reporting.lock";
-/// Its input ends when nobody holds the other end any more, however that came about. Its output is the lock.
+/// Its input ends when no process holds the other end any more, for whatever reason. Its output is the lock.
 const SCRIPT: &str = "trap '' HUP INT TERM
 read -r line
 echo \"$1\" > \"$2\" && : > \"$3\"";
 
-/// Nothing is reported until this is dropped, or the process has ended.
+/// Suspends reporting until this is dropped, or the process has ended.
 #[derive(Debug)]
 pub struct ReportingHeldBack {
-    /// A shell that puts the usual order back; it outlives this process, should that be killed.
+    /// A shell that restores the usual order; it survives if this process is killed.
     restorer: Child,
 }
 
 impl ReportingHeldBack {
-    /// None where nothing is reported or the kernel does not let us change that, and while another hugepilot holds it back.
+    /// None where nothing is reported, the kernel does not let us change that, or another hugepilot already holds it back.
     ///
-    /// `directory`: where the lock is, usually [`run_directory::RUN_DIRECTORY`].
+    /// `directory`: the directory of the lock, usually [`run_directory::RUN_DIRECTORY`].
     pub fn begin(root: &Root, directory: &Path) -> Option<Self> {
         let order = root.path(ORDER);
         let now = fs::read_to_string(&order).ok()?;
@@ -62,8 +61,8 @@ impl ReportingHeldBack {
     }
 }
 
-/// What to put back: what is set now, or what a hugepilot left behind that was killed together with its restorer. None if somebody else
-/// wants nothing to be reported.
+/// The order to restore: the current one, or the one left behind by a hugepilot that was killed together with its restorer. None if someone else
+/// turned reporting off.
 fn usual_order(now: &str, left_behind: &str) -> Option<String> {
     let usual = if now == NOTHING { left_behind } else { now };
     usual.parse::<u8>().ok().map(|order| order.to_string())
@@ -72,7 +71,7 @@ fn usual_order(now: &str, left_behind: &str) -> Option<String> {
 impl Drop for ReportingHeldBack {
     fn drop(&mut self) {
         drop(self.restorer.stdin.take());
-        // It has ended already if somebody killed it.
+        // It has already ended if it was killed.
         let _ = self.restorer.wait();
     }
 }
@@ -83,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine that reports blocks of this order and more, and a run directory in which this was left behind.
+    /// A machine that reports blocks of at least this order, with this left behind in its run directory.
     fn machine(order: &str, left_behind: &str) -> TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join(ORDER).parent().unwrap()).unwrap();

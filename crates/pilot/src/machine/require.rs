@@ -1,6 +1,6 @@
-//! What a command needs before it starts, so that it fails early, whole, and with a name.
+//! What a command needs before it starts: it fails early, completely, and names what is missing.
 //!
-//! Owns: which capabilities observing and acting take. Never touches: gaining them, or giving them up.
+//! Owns: which capabilities observing and acting require. Never touches: gaining them, or giving them up.
 
 use heat::TrackerKind;
 use kernel::capability::Capability;
@@ -8,11 +8,11 @@ use kernel::process::ProcessStatus;
 use kernel::{KernelError, Root};
 use observe::TrackerChoice;
 
-/// What observing with any tracker takes.
+/// Required to observe with any tracker.
 const OBSERVE: &[Capability] = &[Capability::SysAdmin, Capability::DacOverride, Capability::SysPtrace];
-/// What reading page tables takes besides.
+/// Also required to read page tables.
 const READ_PAGE_TABLES: &[Capability] = &[Capability::Bpf, Capability::Perfmon];
-/// What changing another process's memory takes besides.
+/// Also required to change another process's memory.
 const ACT: &[Capability] = &[Capability::SysNice, Capability::SysPtrace];
 
 /// Why a command cannot do its work.
@@ -28,19 +28,19 @@ pub enum RightsError {
     Status(#[from] KernelError),
 }
 
-/// Errors: this process lacks what observing with the chosen tracker takes, or what changing memory takes.
+/// Errors: this process lacks capabilities to observe with the chosen tracker, or to change memory.
 pub fn acting(choice: TrackerChoice) -> Result<(), RightsError> {
     observing(choice)?;
     capabilities(ACT)
 }
 
-/// Errors: this process lacks what the chosen tracker takes. `auto` goes on to others where BPF is refused.
+/// Errors: this process lacks capabilities for the chosen tracker. `auto` falls back to others where BPF is refused.
 pub fn observing(choice: TrackerChoice) -> Result<(), RightsError> {
     let besides = if choice == TrackerChoice::Only(TrackerKind::PageWalk) { READ_PAGE_TABLES } else { &[] };
     capabilities(&[besides, OBSERVE].concat())
 }
 
-/// Errors: this process lacks some of the capabilities, which the error names.
+/// Errors: this process lacks some of these capabilities; the error names them.
 pub fn capabilities(needed: &[Capability]) -> Result<(), RightsError> {
     let own = ProcessStatus::read(&Root::host(), std::process::id())?.cap_eff;
     let missing: Vec<String> = needed.iter().filter(|each| !own.permits(**each)).map(Capability::to_string).collect();

@@ -1,4 +1,4 @@
-//! Trials: what acting takes and what it frees on this machine, found out on memory of our own.
+//! Trials on our own memory: what acting costs and frees on this machine.
 //!
 //! Owns: some memory for a moment. Never touches: a target.
 
@@ -34,6 +34,6 @@ pub fn frees_empty_pages() -> io::Result<bool> {
     if frames[0] == 0 {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
-    // Freed pages all map the one zero page, or nothing at all; kept ones have a frame each.
+    // Freed pages all map the same zero page, or nothing at all; kept ones have a frame each.
     Ok(frames[2] == frames[3] || frames[2] == 0)
 }

@@ -1,8 +1,8 @@
 //! The lines of a recording.
 //!
-//! Owns: their fields, and checking them, because a recording may come from anywhere. Never touches: files.
+//! Owns: their fields, and validating them, because a recording may come from anywhere. Never touches: files.
 //!
-//! Regions stand in columns, which packs better than rows; addresses of regions are differences, in regions.
+//! Regions are stored in columns, which compress better than rows; addresses of regions are differences, in regions.
 
 use heat::clearing::Clearing;
 use heat::units::{Address, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
@@ -33,7 +33,7 @@ pub(super) struct Observation {
     pid: u32,
     tracker: TrackerKind,
     meaning: Meaning,
-    /// Recordings of before have none, and trackers that clear nothing.
+    /// Absent in older recordings, and for trackers that clear nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     clearing: Option<Clearing>,
     window_ns: Nanos,
@@ -41,7 +41,7 @@ pub(super) struct Observation {
     rss_bytes: Bytes,
     page_tables_bytes: Bytes,
     cost: Cost,
-    /// None: as in the observation before.
+    /// None: as in the previous observation.
     mappings: Option<Vec<Mapping>>,
     regions: Columns,
     /// Absent in recordings of an earlier hugepilot.
@@ -52,11 +52,11 @@ pub(super) struct Observation {
     sample: Option<Sample>,
 }
 
-/// One value a region in each, except `growth`, which only regions that would grow have.
+/// One value per region in each, except `growth`, which only regions that would grow have.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Columns {
-    /// Regions from the one before; from address 0 for the first.
+    /// Distance from the previous region, in regions; from address 0 for the first.
     start: Vec<u64>,
     mapping: Vec<Option<u32>>,
     obstacle: Vec<Option<Obstacle>>,
@@ -67,7 +67,7 @@ struct Columns {
     walked_in_window: Vec<u16>,
     unobserved: Vec<u16>,
     walks_per_second: Vec<f64>,
-    /// Which region, counted from 0, and how.
+    /// The region's index, from 0, and its growth.
     growth: Vec<(usize, Growth)>,
 }
 
@@ -82,7 +82,7 @@ impl Header {
 }
 
 impl Observation {
-    /// The line for an observation, with its mappings or without.
+    /// The line for an observation, with or without its mappings.
     pub(super) fn of(moment: &Moment, with_mappings: bool) -> Self {
         let heat = &moment.heat;
         Self {
@@ -107,7 +107,7 @@ impl Observation {
         serde_json::from_str(line).map_err(|error| error.to_string())
     }
 
-    /// The observation; `last` are the mappings of the one before, and then its own. Errors: what is wrong with it, in words.
+    /// The observation; `last` holds the mappings of the previous one, and afterwards its own. Errors: what is wrong with it, in words.
     pub(super) fn moment(self, last: &mut Option<Vec<Mapping>>) -> Result<Moment, String> {
         if self.mappings.is_some() {
             *last = self.mappings;
@@ -219,7 +219,7 @@ fn is_sound_sample(sample: &Sample) -> bool {
     is_sound(sample.walks_per_second) && is_sound(sample.pages_walked) && sample.observed <= sample.of
 }
 
-/// Rates are estimates: four digits are more than they are good for, and pack well.
+/// Rates are estimates: four digits exceed their precision, and compress well.
 fn four_digits(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }

@@ -1,10 +1,10 @@
-//! Recordings: observations kept in a file, to be shown again and decided on anew, here or elsewhere.
+//! Recordings: observations kept in a file, to be shown again and decided on anew, here or on another machine.
 //!
-//! Owns: the file and its shape. Never touches: a process, or what is made of an observation.
+//! Owns: the file and its format. Never touches: a process, or the use of an observation.
 //!
-//! A recording is gzip over lines of JSON, so `zcat` and `jq` read it as well: a header first, then a line for each observation.
-//! Each line is flushed, so that a recording that was cut off still holds all that came before. Of the base pages of a region
-//! their number is kept, not which they are: decisions need no more, and four GiB fit into a MiB a minute.
+//! A recording is gzip over lines of JSON, so `zcat` and `jq` can read it: a header, then one line per observation. Each line is flushed, so a
+//! truncated recording still holds everything before. Only the number of a region's base pages is kept, not which they are: decisions need no more,
+//! and four GiB take about a MiB a minute.
 
 mod error;
 mod format;
@@ -24,7 +24,7 @@ use heat::Heat;
 use heat::Mapping;
 use heat::units::{Bytes, Nanos};
 
-/// The longest line that is read: an observation of 16 TiB has about as much.
+/// The longest line that is read: about an observation of 16 TiB.
 const LONGEST_LINE: Bytes = Bytes(256 << 20);
 
 /// Writes a recording.
@@ -39,13 +39,13 @@ pub struct Recorder {
 pub struct Moment {
     /// When the observation ended, counted from the beginning of the recording.
     pub at: Nanos,
-    /// What was seen; of the pages of a region only the number is right, not which they are.
+    /// The observation; of the pages of a region only the number is right, not which they are.
     pub heat: Heat,
-    /// Memory that the process's page tables took.
+    /// Memory taken by the process's page tables.
     pub page_tables: Bytes,
 }
 
-/// A recording, read observation by observation, because one of a whole day does not fit into memory.
+/// A recording, read one observation at a time, because a day's recording does not fit into memory.
 pub struct Recording<R> {
     /// The process's name.
     pub name: String,
@@ -67,7 +67,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Adds an observation, and makes sure that it is in the file. Errors: the file cannot be written.
+    /// Adds an observation, and flushes it to the file. Errors: the file cannot be written.
     pub fn add(&mut self, moment: &Moment) -> Result<(), RecordingError> {
         let known = self.mappings == moment.heat.mappings;
         self.line(&Observation::of(moment, !known))?;
@@ -100,7 +100,7 @@ impl Recording<BufReader<File>> {
 }
 
 impl<R: BufRead> Recording<R> {
-    /// Understands the bytes of a recording; `path` is for errors. Errors: it is not a recording, or comes from another version of hugepilot.
+    /// Parses the bytes of a recording; `path` is for errors. Errors: it is not a recording, or comes from another version of hugepilot.
     pub fn parse(path: &Path, input: R) -> Result<Self, RecordingError> {
         let path = path.to_owned();
         let mut lines = Lines(BufReader::new(GzDecoder::new(input)));
@@ -128,7 +128,7 @@ impl<R: BufRead> Recording<R> {
     }
 }
 
-/// The observations in order, and at last perhaps why there are no more, or none at all.
+/// The observations in order, possibly followed by the error that ended them.
 impl<R: BufRead> Iterator for Recording<R> {
     type Item = Result<Moment, RecordingError>;
 
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_minute_of_four_gib_fits_into_a_mib() {
-        // Rates and counts as random reads make them: different in each region and each second.
+        // Rates and counts like those of random reads: different in each region and each second.
         let mut state = 1u64;
         let mut random = move |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

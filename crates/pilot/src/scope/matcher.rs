@@ -1,4 +1,4 @@
-//! Whether a process is one that is meant.
+//! Whether a process is selected.
 //!
 //! Owns: matchers, and which of a process's files each of their conditions reads. Never touches: when a process is judged.
 
@@ -14,17 +14,17 @@ use kernel::process::{self, Stat};
 use kernel::target::Process;
 use kernel::{KernelError, Root};
 
-/// Bytes of a name that the kernel keeps (`TASK_COMM_LEN` without the zero at its end).
+/// Bytes of a name that the kernel keeps (`TASK_COMM_LEN` without the terminating zero).
 const NAME: usize = 15;
 
-/// Which processes are meant: those that meet every condition given. Without a condition, none.
+/// Selects the processes that meet every condition given; without conditions, none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matcher {
     /// One process.
     pub pid: Option<Pid>,
     /// The process's name, as `ps -o comm` shows it.
     pub name: Option<Pattern>,
-    /// The file of its program.
+    /// Its executable file.
     pub exe: Option<Pattern>,
     /// The control group that it is in, or one above it: its path as in `/proc/PID/cgroup`, or its directory.
     pub cgroup: Option<String>,
@@ -35,24 +35,24 @@ pub struct Matcher {
 /// One process, by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pid {
-    /// Whoever has the id when the first census is taken.
+    /// The process that has the id at the first census.
     Number(u32),
-    /// This one, and not a later one that has the same id.
+    /// This process, and no later one with the same id.
     Process(Process),
 }
 
-/// A text, or a glob such as `postgres*`. In paths `*` stays within one directory, `**` goes on below it.
+/// A text, or a glob such as `postgres*`. In paths `*` stays within one directory, and `**` also matches below it.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: String,
     glob: GlobMatcher,
 }
 
-/// The id of a container, or its first digits: 6 at least.
+/// The id of a container, or at least its first 6 digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerId(String);
 
-/// What matchers ask about a process; a file is read when the first of them asks for it.
+/// What matchers ask about a process; a file is read when first needed.
 pub(super) struct Facts<'a> {
     root: &'a Root,
     process: Process,
@@ -62,17 +62,17 @@ pub(super) struct Facts<'a> {
 }
 
 impl Matcher {
-    /// This process and no other.
+    /// This process only.
     pub fn process(process: Process) -> Self {
         Self { pid: Some(Pid::Process(process)), ..Self::default() }
     }
 
-    /// Whether no condition is given.
+    /// Whether it has no conditions.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Looks up, once and for all, who has the id, and what the control group's directory stands for.
+    /// Resolves, once and for all, which process has the id and which control group the directory is.
     pub(super) fn bind(&mut self, root: &Root) {
         if let Some(Pid::Number(pid)) = self.pid {
             self.pid = Process::of(root, pid).map(Pid::Process).or(self.pid);
@@ -85,7 +85,7 @@ impl Matcher {
         }
     }
 
-    /// Whether every condition is met. Those that read nothing come first.
+    /// Whether every condition is met. Conditions that read nothing come first.
     pub(super) fn matches(&self, facts: &Facts<'_>) -> bool {
         let given = |pid: Pid| pid == Pid::Process(facts.process);
         let named = |name: &Pattern| name.matches_name(facts.name);
@@ -103,7 +103,7 @@ impl Matcher {
 }
 
 impl Pattern {
-    /// The kernel cuts names, so one that is given whole is cut as well.
+    /// The kernel truncates names, so a full name given here is truncated as well.
     fn matches_name(&self, name: &str) -> bool {
         let cut = self.text.as_bytes().get(..NAME).unwrap_or(self.text.as_bytes());
         cut == name.as_bytes() || self.glob.is_match(name)
@@ -168,7 +168,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// A process whose file cannot be read meets no condition on it; one that has just ended is not worth a word.
+/// A process whose file cannot be read meets no condition on it; an ended process is not reported.
 fn known<T>(read: Result<T, KernelError>) -> Option<T> {
     read.inspect_err(|error| {
         if !error.is_gone() {
@@ -184,7 +184,7 @@ mod tests {
 
     const PROCESS: Process = Process { pid: 7, start_ticks: 70 };
 
-    /// A process all of whose facts are known: nothing is read.
+    /// A process with all facts known: nothing is read.
     fn matches(matcher: &Matcher) -> bool {
         let id = "0123456789abcdef".repeat(4);
         let groups = ["/x".to_owned(), format!("/system.slice/docker-{id}.scope")];

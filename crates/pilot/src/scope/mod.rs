@@ -1,9 +1,9 @@
-//! Who belongs under a pilot: processes that rules take, found anew every second.
+//! The programs under a pilot: processes selected by rules, found anew every second.
 //!
 //! Owns: rules, and when a process is judged by them. Never touches: whether a process can be piloted, and how.
 //!
-//! A census may meet thousands of processes, so it reads little: the list of them, and of each a file or three when it is new and ever
-//! more rarely afterwards. A process that was taken costs one file each time, so that its end is noticed.
+//! A census may meet thousands of processes, so it reads little: the list of them and, for each, up to three files when it is new and ever less often
+//! afterwards. A selected process costs one file each time, so that its end is noticed.
 
 mod matcher;
 
@@ -17,19 +17,19 @@ use kernel::Root;
 use kernel::process::Stat;
 use kernel::target::Process;
 
-/// A process that is new is judged again after this time, since fork comes before exec; then after twice as long, and so on.
+/// A new process is judged again after this time, since fork comes before exec; then after twice as long, and so on.
 const SOONEST: Duration = Duration::from_secs(1);
-/// The longest from one judgement to the next, but for a spread by which not all processes are judged at once.
+/// The longest time between judgements, apart from a spread that keeps processes from all being judged at once.
 const LATEST: Duration = Duration::from_secs(24);
 
-/// Takes some processes under the pilot.
+/// A rule that puts some processes under the pilot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Which ones.
+    /// Which processes.
     pub matcher: Matcher,
-    /// Their descendants, too, those to come included. Who was taken so stays when those between have ended.
+    /// Also their descendants, present and future. A descendant once selected stays so after its ancestors have ended.
     pub children: bool,
-    /// Their part against others, where memory on huge pages is shared by weight; above 0.
+    /// Their weight against others when memory on huge pages is divided by weight; above 0.
     pub weight: f64,
 }
 
@@ -38,11 +38,11 @@ pub struct Rule {
 pub struct Enrolled {
     /// Which one.
     pub process: Process,
-    /// Its part against others.
+    /// Its weight against others.
     pub weight: f64,
 }
 
-/// Who belongs under a pilot.
+/// The programs under a pilot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scope {
     rules: Vec<Rule>,
@@ -54,43 +54,43 @@ pub struct Scope {
     known: BTreeMap<u32, Known>,
 }
 
-/// What is known of one process. Rules are named by their place.
+/// What is known of one process. Rules are identified by index.
 #[derive(Clone, Debug, PartialEq)]
 struct Known {
     process: Process,
     parent: u32,
-    /// It has ended or has no memory of its own, it is the pilot itself, or it is never to be taken.
+    /// It has ended or has no memory of its own, it is the pilot itself, or it is never to be selected.
     barred: bool,
     /// Rules that match it.
     matched: BTreeSet<usize>,
-    /// Rules that took an ancestor with its descendants.
+    /// Rules that selected an ancestor with its descendants.
     inherited: BTreeSet<usize>,
     judged_again: Instant,
     interval: Duration,
 }
 
 impl Scope {
-    /// The first rule that matches a process, or takes it as a descendant, counts; those that `never` matches are not taken.
+    /// The first rule that matches a process, or selects it as a descendant, counts; processes that `never` matches are not selected.
     pub fn new(rules: Vec<Rule>, never: Vec<Matcher>) -> Self {
         Self { rules, never, itself: std::process::id(), bound: false, known: BTreeMap::new() }
     }
 
-    /// One process, with its descendants if they are wanted.
+    /// One process, with its descendants if wanted.
     pub fn process(process: Process, children: bool) -> Self {
         Self::new(vec![Rule { matcher: Matcher::process(process), children, weight: 1.0 }], Vec::new())
     }
 
-    /// Who is to be taken.
+    /// The rules that select.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// Who is never to be taken.
+    /// The processes never to be selected.
     pub fn never(&self) -> &[Matcher] {
         &self.never
     }
 
-    /// The same, where ids that the earlier scope knows, too, stay with the processes that had them then.
+    /// The same scope; ids that the earlier one also names stay bound to the processes that had them then.
     pub fn with_ids_of(mut self, earlier: &Scope) -> Self {
         let matchers = earlier.rules.iter().map(|rule| &rule.matcher).chain(&earlier.never);
         let known: BTreeMap<u32, Process> = matchers
@@ -107,7 +107,7 @@ impl Scope {
         self
     }
 
-    /// Every living process that a rule takes, ascending by id.
+    /// Every living process that a rule selects, ascending by id.
     pub fn census(&mut self, root: &Root, now: Instant) -> Vec<Enrolled> {
         if !std::mem::replace(&mut self.bound, true) {
             let matchers = self.rules.iter_mut().map(|rule| &mut rule.matcher).chain(&mut self.never);
@@ -120,7 +120,7 @@ impl Scope {
         self.known.values().filter_map(|known| self.enrolled(known)).collect()
     }
 
-    /// The ids of those that may be taken, ascending: where rules name all of them, nobody else is read.
+    /// The ids of possible processes, ascending: where rules name all of them, no other process is read.
     fn candidates(&self, root: &Root) -> Vec<u32> {
         if let Some(named) = self.rules.iter().map(Rule::only).collect::<Option<BTreeSet<u32>>>() {
             return named.into_iter().collect();
@@ -131,7 +131,7 @@ impl Scope {
         })
     }
 
-    /// Reads what is due of one process.
+    /// Reads what is due for one process.
     fn check(&mut self, root: &Root, pid: u32, now: Instant) {
         let settled = |known: &Known| known.judged_again > now && self.enrolled(known).is_none();
         if self.known.get(&pid).is_some_and(settled) {
@@ -150,7 +150,7 @@ impl Scope {
         self.known.insert(pid, known);
     }
 
-    /// Asks every rule that may have a say. What a process inherited before, it keeps.
+    /// Applies every rule that may matter. The process keeps what it inherited before.
     fn judge(&self, root: &Root, process: Process, stat: &Stat, before: Option<Known>, now: Instant) -> Known {
         let interval = before.as_ref().map_or(SOONEST, |known| (known.interval * 2).min(LATEST));
         let spread = interval / 16 * (process.pid % 8);
@@ -161,7 +161,7 @@ impl Scope {
             || self.never.iter().any(|never| never.matches(&facts));
         let mut matched = BTreeSet::new();
         for (place, rule) in self.rules.iter().enumerate() {
-            // Later rules matter to descendants only.
+            // Later rules matter only to descendants.
             if (rule.children || (matched.is_empty() && !barred)) && rule.matcher.matches(&facts) {
                 matched.insert(place);
             }
@@ -177,7 +177,7 @@ impl Scope {
         }
     }
 
-    /// Passes on the rules that take descendants, from each process to its children and on.
+    /// Passes rules that select descendants from each process to its children and further down.
     fn hand_down(&mut self) {
         let heritable = |known: &Known| -> BTreeSet<usize> {
             known.matched.union(&known.inherited).copied().filter(|&rule| self.rules[rule].children).collect()
@@ -194,7 +194,7 @@ impl Scope {
             for child in children.get(&giver).into_iter().flatten() {
                 let known = self.known.get_mut(child).expect("children are known");
                 let had = known.inherited.len();
-                // One that is older has lost its parent, whose id another process has now.
+                // An older process has lost its parent, whose id another process now has.
                 if known.process.start_ticks >= born {
                     known.inherited.extend(&given);
                 }
@@ -212,7 +212,7 @@ impl Scope {
 }
 
 impl Rule {
-    /// The one process that it can take, if there is only one.
+    /// The only process that it can select, if there is just one.
     fn only(&self) -> Option<u32> {
         match self.matcher.pid? {
             _ if self.children => None,
