@@ -69,7 +69,7 @@ static void closed_to_its_own_user(void)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* In colors 4 to 7 of 32 only, and written to by a child as well. */
+/* Uses colors 4 to 7 of 32 only, and a child writes to it as well. */
 static void confined(void)
 {
     uint32_t used[] = {4, 5, 6, 7};
@@ -112,7 +112,7 @@ static void with_huge_pages(void)
     hps_color_destroy(arena);
 }
 
-/* The last one, because it gives the right up: the memory can be found and used all the same. */
+/* Must be last because it gives up the privilege: the memory can be inspected and used anyway. */
 static void without_the_right(void)
 {
     struct hps_color_options wanted = options(32, 4096);
