@@ -23,7 +23,7 @@ use crate::{Change, Obstacles, PoolError, is_giant};
 const FIRST_STEP: Bytes = Bytes(64 << 20);
 /// Maximum memory per step, unless a page is larger.
 const LARGEST_STEP: Bytes = Bytes(1 << 30);
-/// A shorter step doubles the next one; a step that takes four times as long shrinks it.
+/// A shorter step doubles the next one; a step more than four times as long halves it.
 const SHORT_STEP: Duration = Duration::from_millis(100);
 /// How long to wait for a running step once it should end: what the kernel completes in that time counts.
 const GRACE: Duration = Duration::from_millis(500);

@@ -397,7 +397,7 @@ mod tests {
         let Some(arena) = made(&ArenaOptions { huge_pages: true, ..options(4 << 20, palette.clone()) }) else { return };
         let verified = arena.verify().unwrap();
         assert_eq!((arena.huge_bytes(), verified.pages), (0, 1024));
-        // No candidate may have a certain color, but only after all the permitted ones were taken.
+        // A color may be missing among the candidates, but only once as many as permitted were taken.
         let most = (pool_bytes(&palette, 1024) + FEWEST_BLOCKS * HUGE) / PAGE;
         assert!(arena.candidates() <= most);
         assert!(verified.right == 1024 || arena.candidates() == most, "{verified:?}");
