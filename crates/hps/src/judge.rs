@@ -1,4 +1,4 @@
-//! Decides what to do with each region that has active pages, and does it.
+//! Decides what to do with each region that has active pages, and carries it out.
 //!
 //! Owns: the rule, the limit on huge pages, and the report on what was done. Never touches: the source of lists, or memory; the caller
 //! converts regions, and the application moves its objects.

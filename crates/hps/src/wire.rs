@@ -28,16 +28,16 @@ pub const MOST_PAGES: u64 = 1 << 28;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Track {
-    /// The real-time signal by which it is told of a new list.
+    /// The real-time signal that announces a new list.
     pub signal: i32,
-    /// The thread that is to get it, where the kernel can do that (6.9); None for any.
+    /// The thread that should receive it, if the kernel supports that (6.9); None for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<u32>,
-    /// It is told when at least so many base pages are active.
+    /// A list comes once at least this many base pages are active.
     pub threshold_pages: u64,
     /// A page is active that was used within this time, and lists come at most so often.
     pub interval_ms: u32,
-    /// Where pages count, at most [`MOST_RANGES`] (half-open, in bytes); everywhere if there are none.
+    /// Only pages in these ranges count (half-open, in bytes), at most [`MOST_RANGES`]; all pages if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<Range>,
 }

@@ -1,5 +1,5 @@
-/* Colored memory through libhps' C interface: what is refused, and for who sees page frames (root) what is made. Each check names its
-   line. */
+/* Colored memory through libhps' C interface: what is refused, and, if page frames are readable (root), what is made. A failed check
+   prints its line. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -45,8 +45,8 @@ static void out_of_range(void)
     hps_color_destroy(NULL);
 }
 
-/* Who got rights by setcap may not be read by others of its user, and by its pagemap not even by itself, until it allows that. In a
-   child, which gives up what root may. */
+/* A process that gained rights by setcap cannot be read by others of its user, nor can it read its own pagemap, until it allows that. Runs
+   in a child, which gives up root's rights. */
 static void closed_to_its_own_user(void)
 {
     pid_t child = fork();

@@ -1,5 +1,5 @@
-/* The corners of libhps' C interface: arguments out of range, fork, exec, dlopen, threads, and signals that nobody sent for. Each check
- * names its line. A daemon of this program's own stands at a socket, so that all of it is the same everywhere. */
+/* Corner cases of libhps' C interface: arguments out of range, fork, exec, dlopen, threads, and unexpected signals. A failed check prints
+ * its line. The program has a fake daemon of its own, so it behaves the same everywhere. */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Forks while other threads are in the library, whose locks a child must not get while they are held. Not for AddressSanitizer, whose own
+/* Forks while other threads are in the library, whose locks a child must not inherit held. Not for AddressSanitizer, whose own
  * allocator does not survive that. */
 #include "check.h"
 

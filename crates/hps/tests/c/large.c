@@ -1,5 +1,5 @@
-/* Large pages through libhps' C interface, on Linux and on Windows: what is refused, what is made, and what it says of itself. Each check
- * names its line. */
+/* Large pages through libhps' C interface, on Linux and on Windows: what is refused, what is allocated, and how it is described. A failed
+ * check prints its line. */
 #include "check.h"
 
 #include <string.h>

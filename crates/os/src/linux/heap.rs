@@ -130,7 +130,7 @@ mod tests {
         heap.grow(2 << 20, &mut note).unwrap();
         let mut pieces = Vec::new();
         while let Some(piece) = heap.take(1000) {
-            // SAFETY: the piece has so many bytes, and is ours.
+            // SAFETY: the piece has this many bytes, and is ours.
             unsafe { std::ptr::write_bytes(piece.as_ptr(), pieces.len() as u8, 1000) };
             pieces.push(piece);
         }

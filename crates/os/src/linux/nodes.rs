@@ -27,8 +27,8 @@ const WORD: usize = c_ulong::BITS as usize;
 pub fn nodes_of_pages(target: &PidFd, pages: &[u64]) -> io::Result<Vec<Option<u32>>> {
     let pid = c_int::try_from(target.pid()).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     let mut nodes: Vec<c_int> = vec![-libc::ENOENT; pages.len()];
-    // SAFETY: the kernel reads one address and writes one status per page, and both slices have that many. Addresses have the width of a
-    // u64 on every system whose libc has this call, and none is dereferenced. Without a list of nodes nothing is moved.
+    // SAFETY: the kernel reads one address and writes one status per page, and both slices have that many. An address is as wide
+    // as a u64 on the 64-bit systems that this builds for, and none is dereferenced. Without a list of nodes nothing is moved.
     let asked = unsafe {
         libc::syscall(
             libc::SYS_move_pages,

@@ -54,7 +54,7 @@ fn extended(cpuid: &impl Fn(u32, u32) -> Leaf) -> u64 {
     const SECOND: u32 = 0x8000_0006;
     const LAST_POSSIBLE: u32 = 0x8000_ffff;
     // Since Zen 5 the second level is given in multiples of 32 if the bit L2TlbSizeX32 is set. Hypervisors hide the bit (seen under KVM),
-    // but even the first 64-bit AMD processors had 512 entries there.
+    // but even the first 64-bit AMD processors had 512 entries there, so a smaller number is in multiples, too.
     const FEATURES: u32 = 0x8000_0021;
     const SIZE_X32: u32 = 1 << 14;
     const LEAST_SECOND: u64 = 512;

@@ -430,7 +430,7 @@ fn mapped_files(root: &Root) -> HashSet<u64> {
     lines.map(|line| line.inode).filter(|&inode| inode != 0).collect()
 }
 
-/// Checks on a temporary file whether the kernel tells what is in memory.
+/// Checks on a memfd whether the kernel tells what is in memory.
 ///
 /// Errors: the kernel has no `cachestat` (before Linux 6.5) or forbids it, or the file cannot be created.
 pub fn probe() -> Result<(), ReclaimError> {
