@@ -30,7 +30,7 @@ use crate::wire::{Notice, Page, Track};
 /// How long to wait before retrying a daemon that is gone.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How a process wants to be tracked.
+/// How a process is to be tracked.
 #[derive(Clone, Debug)]
 pub struct TrackingSettings {
     /// What to request from the daemon.

@@ -21,10 +21,10 @@ pub const MOST_RANGES: usize = 32;
 pub const SHORTEST_INTERVAL_MS: u32 = 100;
 /// The longest.
 pub const LONGEST_INTERVAL_MS: u32 = 3_600_000;
-/// Pages of one list at most: those of a tebibyte.
+/// The most pages in a list: those of a tebibyte.
 pub const MOST_PAGES: u64 = 1 << 28;
 
-/// How a client wants to be tracked.
+/// How a client is to be tracked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Track {
@@ -35,7 +35,7 @@ pub struct Track {
     pub thread: Option<u32>,
     /// A list comes once at least this many base pages are active.
     pub threshold_pages: u64,
-    /// A page is active that was used within this time, and lists come at most so often.
+    /// A page is active if it was used within this time; also the shortest time between two lists.
     pub interval_ms: u32,
     /// Only pages in these ranges count (half-open, in bytes), at most [`MOST_RANGES`]; all pages if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +53,7 @@ pub struct Range {
     pub end: u64,
 }
 
-/// What a client says later, on the same connection.
+/// What a client sends later, on the same connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Notice {

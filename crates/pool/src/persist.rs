@@ -59,7 +59,7 @@ pub struct PoolSurroundings {
     pub default_size: Option<Bytes>,
     /// Those of the relevant files that exist, with their contents.
     pub files: BTreeMap<String, String>,
-    /// GRUB is there, and reads drop-in files (Debian, Ubuntu).
+    /// GRUB is installed, and reads drop-in files (Debian, Ubuntu).
     pub grub_reads_files: bool,
     /// Boot entries are changed with grubby (Fedora, RHEL).
     pub grubby: bool,
@@ -211,7 +211,7 @@ fn reserved(lasting: &Lasting) -> impl Iterator<Item = (Bytes, u64)> {
     lasting.pools.iter().filter(|pool| pool.pages > 0).map(|pool| (pool.page_size, pool.pages))
 }
 
-/// Files that are hugepilot's as a whole, by path.
+/// Files that belong to hugepilot as a whole, by path.
 fn own_files(
     lasting: &Lasting,
     around: &PoolSurroundings,

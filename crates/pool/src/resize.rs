@@ -27,7 +27,7 @@ const LARGEST_STEP: Bytes = Bytes(1 << 30);
 const SHORT_STEP: Duration = Duration::from_millis(100);
 /// How long to wait for a running step once it should end: what the kernel completes in that time counts.
 const GRACE: Duration = Duration::from_millis(500);
-/// Longest time between two checks whether to go on waiting.
+/// The longest time between two checks whether to keep waiting.
 const POLL: Duration = Duration::from_millis(20);
 
 /// How hard to try.
@@ -43,7 +43,7 @@ pub struct Effort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// The pool is as it should be.
+    /// The pool has the wanted size.
     Done,
     /// No more pages are available, even after compaction.
     NoMore,

@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_the_pools_hold_is_not_left_for_programs() {
-        // 123 of 128 GiB reserved, as somebody once did.
+        // A real case: 123 of 128 GiB reserved.
         let pool = Pool { page_size: Bytes(1 << 30), total: 123, free: 120, reserved: 20, surplus: 0, overcommit: 0 };
         let memory = Meminfo { total: Bytes(128 << 30), available: Bytes(4 << 30), ..Meminfo::default() };
         let view = View {

@@ -32,7 +32,7 @@ pub enum PoolRefusal {
     TooSmall,
     /// The pool has too few pages, or a limit on them was reached.
     Empty,
-    /// The kernel does not offer it, or not to this process.
+    /// The kernel does not support it, or not for this process.
     Refused,
     /// No room in the address space.
     NoSpace,

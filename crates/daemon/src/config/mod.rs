@@ -39,7 +39,7 @@ pub struct Config {
     pub max_cpu: CpuShare,
     /// The budgets; a share of the machine's memory is not yet resolved to bytes.
     pub allowance: Allowance,
-    /// By how much promoting may slow a program down.
+    /// How much promotion may slow a program down.
     pub max_slowdown: Slowdown,
     /// How a budget that is too small for all targets is divided.
     pub fairness: Fairness,

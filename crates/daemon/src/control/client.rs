@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// Time for memory to be given back; the daemon answers within a minute, finished or not.
 const LATER: Duration = Duration::from_secs(70);
 
-/// Asks the daemon that listens at a path.
+/// Sends requests to the daemon that listens at a path.
 #[derive(Clone, Debug)]
 pub struct ControlClient {
     path: PathBuf,

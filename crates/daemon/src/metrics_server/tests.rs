@@ -1,4 +1,4 @@
-//! Over real sockets of the loopback interface.
+//! Tests over real sockets on the loopback interface.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -147,7 +147,7 @@ impl ColoredArena {
     pub fn verify(&self) -> Result<Verified, ColorError> {
         let frames = frames_of(self.address(), self.len() / PAGE)?;
         if frames.iter().all(|&frame| frame == 0) {
-            // All of it may be in swap.
+            // Distinguishes hidden frames from an arena that is swapped out completely.
             ensure_frames_seen()?;
         }
         let (huge, colored) = frames.split_at(self.huge_bytes / PAGE);

@@ -80,7 +80,7 @@ pub enum Linking {
     ThirtyTwoBit,
     /// By another loader.
     Other(PathBuf),
-    /// The file could not be read, or is no ELF file.
+    /// The file could not be read, or is not an ELF file.
     Unknown,
 }
 
@@ -129,7 +129,7 @@ pub struct Program {
     pub path: PathBuf,
     /// Whether a script named it.
     pub is_script: bool,
-    /// Which of the known ones it is.
+    /// Which of the known programs it is.
     pub family: ProgramFamily,
     /// How it gets its libraries.
     pub linking: Linking,

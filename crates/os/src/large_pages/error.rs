@@ -31,7 +31,7 @@ pub enum LargePagesError {
         /// In pages of that size.
         page_bytes: usize,
     },
-    /// The system or the processor has no such pages, or has them switched off.
+    /// The system or the processor has no such pages, or they are switched off.
     NotSupported {
         /// Their size; 0 if the system has no large pages at all.
         page_bytes: usize,

@@ -40,7 +40,7 @@ pub enum LargePagePolicy {
     Preferred,
     /// Large pages for all of it, or an error.
     Required,
-    /// Ordinary pages, and no large ones.
+    /// Ordinary pages only.
     Off,
 }
 
@@ -110,7 +110,7 @@ pub struct Standing {
     pub elevated: bool,
 }
 
-/// A kind of page to be tried.
+/// A kind of page to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Page {
     Base,

@@ -1,4 +1,4 @@
-//! What Windows asks of a program that wants large pages, and what its answers mean.
+//! What Windows requires of a program that wants large pages, and what its answers mean.
 //!
 //! Owns: the order of the calls (enable the privilege, ask for the smallest page, round, allocate), and the meaning of their error
 //! codes. Never touches: Windows. The calls are a trait: `windows.rs` makes them, and tests fake them on any system.
@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use super::{BASE_PAGE, Backing, GIANT_PAGE, Got, LargePagesError, Obtained, Page, Standing, rounded};
 
-/// What `GetLastError` says; winerror.h has the names.
+/// A code from `GetLastError`; winerror.h has the names.
 pub(super) type Code = u32;
 
 const SUCCESS: Code = 0;
@@ -41,7 +41,7 @@ pub(super) trait Calls {
     fn lookup_privilege(&self) -> Result<Privilege, Code>;
     /// `AdjustTokenPrivileges`: whether it claims success, and what `GetLastError` says then.
     fn enable(&self, token: &Self::Token, privilege: Privilege) -> (bool, Code);
-    /// `GetTokenInformation`: all that the token lists.
+    /// `GetTokenInformation`: all privileges in the token.
     fn privileges(&self, token: &Self::Token) -> Result<Vec<Privilege>, Code>;
     /// `GetTokenInformation`: whether it is elevated.
     fn is_elevated(&self, token: &Self::Token) -> Result<bool, Code>;
@@ -114,7 +114,7 @@ fn enable(calls: &impl Calls) -> Result<(), LargePagesError> {
     let privilege = calls.lookup_privilege().map_err(failed("look up the privilege to lock pages"))?;
     match calls.enable(&token, privilege) {
         (true, SUCCESS) => Ok(()),
-        // It "succeeds" where there was nothing to enable; only the code tells.
+        // It "succeeds" even if there was nothing to enable; only the code tells.
         (_, NOT_ALL_ASSIGNED) => Err(LargePagesError::PrivilegeNotAssigned),
         (_, code) => Err(failed("enable the privilege to lock pages")(code)),
     }

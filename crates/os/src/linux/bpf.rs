@@ -61,7 +61,7 @@ impl TaskIterator {
     }
 }
 
-/// One `bpf(2)` call that answers with a new file descriptor.
+/// One `bpf(2)` call that returns a new file descriptor.
 fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: the kernel reads `size_of::<T>()` bytes from `attributes`, a prefix of `union bpf_attr` with every byte
     // initialised; what it points to lives across the call. The descriptor that both commands create is ours alone.

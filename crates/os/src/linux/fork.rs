@@ -1,4 +1,4 @@
-//! What a process does around fork(2).
+//! Functions that run around fork(2).
 #![allow(unsafe_code)]
 
 use std::io;

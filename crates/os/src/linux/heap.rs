@@ -43,7 +43,7 @@ impl Heap {
         (self.memory.address(), self.memory.len())
     }
 
-    /// Bytes from the start that pieces may come from.
+    /// Bytes from the start that may be given out.
     pub fn used(&self) -> usize {
         self.used
     }

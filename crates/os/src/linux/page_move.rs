@@ -75,7 +75,7 @@ impl<'a> PageMover<'a> {
     /// Prepares to move pages into this mapping, all of which is registered until this value is dropped.
     ///
     /// Errors: `EINVAL` the kernel is older than 6.8, or the mapping is not private; `ENOSYS` it has no userfaultfd; `EPERM` forbidden
-    /// (seccomp); `EBUSY` another userfaultfd watches it.
+    /// (seccomp); `EBUSY` another userfaultfd has it.
     pub fn into(into: &'a mut AlignedMemory) -> io::Result<Self> {
         let faults = faults::open(FEATURE_MOVE)?;
         faults::register(&faults, into.address(), into.len().next_multiple_of(PAGE) as u64, REGISTER_MODE_MISSING)?;
@@ -129,7 +129,7 @@ impl Drop for PageMover<'_> {
 /// process may have at most `vm.max_map_count` of those.
 ///
 /// Errors: `EINVAL` beyond a mapping, unaligned, or not private memory; `EFAULT` advised differently from one page to the next (before
-/// Linux 6.17); `ENOMEM` too many mappings. What was at the destination may be lost then, and reads as zero.
+/// Linux 6.17); `ENOMEM` too many mappings. The destination's contents may then be lost, and read as zero.
 pub fn remap(from: &mut AlignedMemory, into: &mut AlignedMemory, run: PageMove) -> io::Result<()> {
     run.check(from, into)?;
     let start = (from.address() as usize + run.from) as *mut libc::c_void;

@@ -96,7 +96,7 @@ counters! {
     shm_eligible_bytes,
     /// Of these, on reserved huge pages.
     shm_hugetlb_bytes,
-    /// Of these, with transparent huge pages asked for when they were attached.
+    /// Of these, with transparent huge pages requested when they were attached.
     shm_thp_bytes,
     /// Program text in whole, aligned 2 MiB.
     text_eligible_bytes,

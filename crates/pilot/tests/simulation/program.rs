@@ -182,7 +182,7 @@ impl Program {
             0..=2 => {
                 let (first, count) = (self.areas.last_key_value().map_or(0, |(last, _)| last + 1), rng.u64(1..16));
                 self.areas.extend((first..first + count).map(|number| (number, Area::new(rng, now))));
-                // Half a TiB of addresses is where shared memory begins.
+                // Shared memory begins at half a TiB.
                 self.areas.retain(|&number, _| number < SHARED_FROM);
             }
             3 => self.areas.retain(|_, _| rng.u8(..4) > 0),
@@ -260,7 +260,7 @@ impl Program {
         }
     }
 
-    /// What a tracker sees of it.
+    /// What a tracker measures of it.
     pub fn heat(&self, tells_use: bool, window: Nanos) -> Heat {
         let end = self.areas.last_key_value().map_or(at(0), |(number, _)| at(number + 1));
         let shared = self.object.map(|inode| Shared { object: Object { inode, ..MEMFD.object }, offset: 0 });

@@ -315,7 +315,7 @@ impl Run {
             machine.asked_back.remove(&process);
         }
         for (process, answer) in std::mem::take(&mut self.answers) {
-            // It stays paused, so that nothing of it is huge by us once it was answered.
+            // It stays paused, so none of its memory is huge because of us after the answer.
             if answer.try_recv().is_ok() {
                 machine.untouchable.insert(process);
             } else {

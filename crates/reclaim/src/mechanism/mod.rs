@@ -63,7 +63,7 @@ pub trait Mechanism {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MechanismKind {
-    /// Schemes of DAMON's over physical addresses.
+    /// DAMON schemes over physical addresses.
     Damon,
     /// `memory.reclaim` of control groups.
     MemoryReclaim,
