@@ -1,4 +1,4 @@
-//! The name that programs look for at run time, and no unloading: a signal may come after dlclose.
+//! Sets the soname that programs link to, and forbids unloading: a signal may arrive after dlclose.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,7 +1,7 @@
-//! How the library is linked.
+//! Linker arguments of the library.
 
 fn main() {
-    // It begins before all other libraries, so that what they register to be called at a fork is registered later (fork.rs).
+    // It is initialised before all other libraries, so that their fork handlers are registered later (fork.rs).
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,initfirst");
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -1,22 +1,22 @@
-//! What was checked on a machine, how it stands, and what fixes it: the form that `doctor` gives its findings on every system.
+//! Checks of a machine: what was found, its status, and its fix. `doctor` reports in this form on every system.
 //!
-//! Owns: that form, its JSON, and how text is broken into lines. Never touches: the system; what is judged and fixed, and how wide it is
-//! printed, is said by each doctor.
+//! Owns: that form, its JSON, and line wrapping. Never touches: the system; each doctor decides what to check, how to fix it, and how
+//! wide to print it.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How one thing stands.
+/// The status of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckStatus {
     /// As it should be.
     Ok,
-    /// It works, but less well; or it cannot be told.
+    /// It works, but less well; or its state is unknown.
     Warning,
-    /// Part of the work cannot be done.
+    /// Part of the work is impossible.
     Missing,
 }
 
@@ -25,18 +25,18 @@ pub enum CheckStatus {
 pub struct Check<Fix> {
     /// What was checked; the same in every release.
     pub name: String,
-    /// How it stands.
+    /// Its status.
     pub status: CheckStatus,
     /// What was found.
     pub finding: String,
     /// What that means.
     pub meaning: String,
-    /// What fixes it; None where nothing needs a fix or nothing can.
+    /// The fix; None if none is needed or possible.
     pub fix: Option<Fix>,
 }
 
 impl<Fix> Check<Fix> {
-    /// With nothing that fixes it.
+    /// A check without a fix.
     pub fn new(name: &str, status: CheckStatus, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
         Self { name: name.to_owned(), status, finding: finding.into(), meaning: meaning.into(), fix: None }
     }
@@ -56,7 +56,7 @@ impl<Fix> Check<Fix> {
         Self::new("", CheckStatus::Missing, finding, meaning)
     }
 
-    /// What is not known is not taken for missing, but is not passed over either.
+    /// A state that is unknown does not count as missing, but is not ignored either.
     pub fn unknown(name: &str, why: &dyn fmt::Display) -> Self {
         Self::warning(format!("not known: {why}"), "What cannot be told is not taken for granted.").named(name)
     }
@@ -66,13 +66,13 @@ impl<Fix> Check<Fix> {
         Self { name: name.into(), ..self }
     }
 
-    /// With what fixes it, if anything does.
+    /// With a fix, if there is one.
     pub fn fixed_by(self, fix: impl Into<Option<Fix>>) -> Self {
         Self { fix: fix.into(), ..self }
     }
 }
 
-/// As it is printed, in nine columns or more by `{:<9}`.
+/// Padded to nine columns or more by `{:<9}`.
 impl fmt::Display for CheckStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -93,7 +93,7 @@ pub fn to_json<Fix: Serialize>(checks: &[Check<Fix>]) -> serde_json::Result<Stri
     serde_json::to_string_pretty(&Document { version: 1, checks })
 }
 
-/// Breaks text between words into lines of so many characters; a word longer than that stays whole.
+/// Wraps text between words into lines of at most `width` characters; a longer word stays whole.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in printable(text).split_whitespace() {
@@ -108,7 +108,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Text without control characters: a process may name itself with a terminal's.
+/// Text without control characters: a process name may contain terminal escape sequences.
 pub fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }

@@ -1,4 +1,5 @@
-//! How many page colors this machine's caches have: `cargo run -p color --example caches`; `hugepilot color` finds out whether they are real.
+//! Prints how many page colors this machine's caches have: `cargo run -p color --example caches`; `hugepilot color` finds out whether they
+//! are real.
 
 use kernel::{KernelError, Root, cache};
 

@@ -1,16 +1,16 @@
-//! What a conflict test says.
+//! The verdict of a conflict test.
 //!
-//! Owns: three answers, and what can be told of the reason. Never touches: how it was measured.
+//! Owns: the three answers, and what is known about the reason. Never touches: how it was measured.
 
 use heat::statistics::{Interval, paired_ratio};
 use heat::units::Bytes;
 use kernel::cache::Cache;
 use serde::Serialize;
 
-/// Reads of pages that share a color take so much longer where colors count. A set that overflows at every read makes them take several
-/// times as long; what stays below a tenth gains nothing that a program would notice.
+/// If colors matter, reads of pages that share one take at least this many times as long. A set that overflows at every read makes them
+/// several times as long; less than a tenth makes no noticeable difference to a program.
 pub const MARGIN: f64 = 1.1;
-/// What is less sure than this is not decided.
+/// Below this confidence there is no decision.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// Whether colors are real.
@@ -19,78 +19,78 @@ pub const CONFIDENCE: f64 = 0.95;
 pub enum Answer {
     /// Pages of one color evict each other.
     Real,
-    /// They do so no more than others.
+    /// They evict each other no more than other pages do.
     NotObservable,
     /// The measurements allow both, or there are none.
     Undecided,
 }
 
-/// How the set of an address is told, as far as that is known.
+/// How the set of an address is determined, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Indexing {
-    /// By bits of the address as they are.
+    /// By plain bits of the address.
     BareBits,
-    /// By a hash of the address: bits as they are do not make so many sets.
+    /// By a hash of the address: plain bits would not give this number of sets.
     #[serde(rename = "hashed")]
     HashedBySets,
-    /// By a hash of the address: this is the machine itself, and its bits as they are do not tell it.
+    /// By a hash of the address: this is a physical machine, and plain bits do not explain the result.
     Hashed,
-    /// By a hash, or by bits of an address that a virtual machine does not see.
+    /// By a hash, or by address bits that are hidden from a virtual machine.
     HashedOrHidden,
 }
 
-/// What stood in the way of an answer, or made it without measuring.
+/// What prevented an answer, or gave it without a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColorObstacle {
     /// Each page reaches every set.
     OneColor,
-    /// The kernel does not tell the shape of the level below, without which its colors would show as those of this level.
+    /// The kernel does not report the shape of the level below; its colors would be mistaken for this level's.
     UnknownBelow,
     /// Pages of one color in the level below have so few colors here that they evict each other even when spread.
     FewColors,
-    /// A first measurement saw colors, and a second one did not.
+    /// A first measurement observed colors, and a second one did not.
     NotConfirmed,
-    /// Too few pages were left for as many rounds as were asked for.
+    /// Too few pages were left for the requested number of rounds.
     FewPages,
-    /// The pages to choose from would take too much.
+    /// The pages to choose from would need too much memory.
     Memory {
-        /// What they take.
+        /// The memory that they need.
         needed: Bytes,
-        /// What there is, of which a quarter is taken at most.
+        /// The memory available, of which at most a quarter is used.
         available: Bytes,
     },
 }
 
-/// What came out for one level.
+/// The result for one level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finding {
     /// The cache.
     pub cache: Cache,
     /// Whether its colors are real.
     pub answer: Answer,
-    /// How much longer reads take of pages that share a color; None where nothing was measured.
+    /// How many times longer reads of pages that share a color take; None without a measurement.
     pub slowdown: Option<Interval>,
-    /// How its sets are told; None where that is not known.
+    /// How its sets are indexed; None if unknown.
     pub indexing: Option<Indexing>,
-    /// What stood in the way.
+    /// What prevented an answer.
     pub obstacle: Option<ColorObstacle>,
 }
 
-/// What measuring says.
+/// The verdict from measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ColorVerdict {
     /// Whether colors are real.
     pub answer: Answer,
-    /// Of the measurement that decided; None where there was none.
+    /// From the deciding measurement; None if there was none.
     pub slowdown: Option<Interval>,
-    /// What stood in the way.
+    /// What prevented an answer.
     pub obstacle: Option<ColorObstacle>,
 }
 
-/// The verdict on measurements of so many pairs each, which may be fewer where pages run out.
+/// The verdict from measurements of `rounds` pairs each, or fewer if pages run out.
 ///
-/// A gain is claimed only if a second measurement confirms the first: of noise alone one interval in forty lies too high.
+/// A gain is claimed only if a second measurement confirms the first: from noise alone one interval in forty is too high.
 ///
 /// Errors: those of `measure`.
 pub fn verdict<E>(rounds: u32, mut measure: impl FnMut() -> Result<Vec<(f64, f64)>, E>) -> Result<ColorVerdict, E> {
@@ -112,7 +112,7 @@ pub fn verdict<E>(rounds: u32, mut measure: impl FnMut() -> Result<Vec<(f64, f64
     Ok(ColorVerdict { answer, slowdown: first, obstacle: few.then_some(ColorObstacle::FewPages) })
 }
 
-/// The answer that one measurement allows.
+/// The answer that one measurement supports.
 fn judge(slowdown: Option<&Interval>) -> Answer {
     match slowdown {
         Some(interval) if interval.confidence < CONFIDENCE => Answer::Undecided,
@@ -122,7 +122,7 @@ fn judge(slowdown: Option<&Interval>) -> Answer {
     }
 }
 
-/// How the set is told, where the answer shows it.
+/// The indexing, if the answer reveals it.
 pub fn indexing(answer: Answer, cache: &Cache, virtual_machine: bool) -> Option<Indexing> {
     match answer {
         Answer::Undecided => None,
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(answer(&[]), Answer::Undecided);
     }
 
-    /// What is said where the first measurement gives these ratios, and the second one those.
+    /// The verdict if the two measurements give these ratios.
     fn said(rounds: u32, measurements: [&[f64]; 2]) -> (Answer, Option<ColorObstacle>) {
         let mut measurements = measurements.into_iter();
         let measure = || {
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn noise_alone_makes_no_colors() {
         let mut random = Rng::with_seed(1);
-        // Each time is off by up to sixteenfold, in either direction.
+        // Each time is off by up to a factor of sixteen, in either direction.
         let mut time = || 10.0 * 16_f64.powf(random.usize(..2001) as f64 / 1000.0 - 1.0);
         let mut measure = || (0..30).map(|_| (time(), time())).collect::<Vec<_>>();
         let once = (0..500).filter(|_| answer(&measure()) == Answer::Real).count();

@@ -1,6 +1,6 @@
-//! How long a read takes, when it waits for the one before.
+//! How long a read takes that depends on the previous one.
 //!
-//! Owns: a chain through all lines of some pages, and its clock. Never touches: other pages.
+//! Owns: a chain through all lines of some pages, and its timing. Never touches: other pages.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,12 +10,12 @@ use heat::units::BASE_PAGE;
 use fastrand::Rng;
 
 const PAGE_WORDS: usize = BASE_PAGE as usize / 8;
-/// Reads that are timed together, at least.
+/// The minimum number of reads that are timed together.
 const READS: usize = 1 << 15;
-/// Timed so often; an interruption makes one of them longer, and the shortest counts.
+/// How often to time; an interruption prolongs one of them, and the shortest counts.
 const TIMES: usize = 3;
 
-/// Nanoseconds a read, over and over all lines of these pages in one random order.
+/// Nanoseconds per read, going repeatedly through all lines of these pages in one random order.
 pub(super) fn nanos_per_read(words: &mut [u64], pages: &[usize], line_words: usize, random: &mut Rng) -> f64 {
     let lines = link(words, pages, line_words, random);
     let reads = READS.next_multiple_of(lines);
@@ -29,7 +29,7 @@ pub(super) fn nanos_per_read(words: &mut [u64], pages: &[usize], line_words: usi
     (0..TIMES).map(|_| time()).fold(f64::INFINITY, f64::min)
 }
 
-/// Writes into each line where the next one is, in a circle; how many lines there are.
+/// Writes into each line the position of the next one, in a circle; returns the number of lines.
 fn link(words: &mut [u64], pages: &[usize], line_words: usize, random: &mut Rng) -> usize {
     let lines = |&page: &usize| (0..PAGE_WORDS).step_by(line_words).map(move |word| page * PAGE_WORDS + word);
     let mut order: Vec<usize> = pages.iter().flat_map(lines).collect();
@@ -39,7 +39,7 @@ fn link(words: &mut [u64], pages: &[usize], line_words: usize, random: &mut Rng)
     order.len()
 }
 
-/// So many steps along the circle.
+/// Follows the circle for this many steps.
 fn follow(words: &[u64], start: usize, steps: usize) {
     let mut line = start;
     for _ in 0..steps {

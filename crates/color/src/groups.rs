@@ -10,16 +10,16 @@ use kernel::cache::Cache;
 
 use fastrand::Rng;
 
-/// Pages of one color, for each way; but half as many again as the ways of this level and of the one below, which together may hold them.
+/// Pages of one color per way; but at least one and a half times the ways of this level and the one below, which together may hold them.
 const PAGES_PER_WAY: usize = 3;
-/// Both groups are so many times as large as the level below, which could else hide what this one does.
+/// Both groups are at least this many times as large as the level below, which could otherwise hide the effect of this one.
 const TIMES_BELOW: u64 = 2;
-/// So many rounds' pages are taken at least; six that were measured allow an answer.
+/// Pages for at least this many rounds are allocated; six measured rounds suffice for an answer.
 const ROUNDS: usize = 12;
-/// A partner is the best of so many, which find nearly every color that it may have.
+/// A partner is the best of this many tries, which find nearly every color that it may have.
 const TRIES: usize = 32;
 
-/// What a test of one level takes.
+/// The parameters for testing one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Colors of this level.
@@ -30,20 +30,20 @@ pub(super) struct Shape {
     pub(super) ways: usize,
     /// Pages of one color.
     pub(super) each: usize,
-    /// Colors in the group of shared ones.
+    /// Colors in the group of shared colors.
     pub(super) shared: usize,
     /// Words in a line.
     pub(super) line_words: usize,
 }
 
-/// Numbers of pages in the pool.
+/// Indices of pages in the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Groups {
     pub(super) shared: Vec<usize>,
     pub(super) spread: Vec<usize>,
 }
 
-/// Pages that no group has had yet.
+/// Pages that no group has used yet.
 pub(super) struct Stock<'a> {
     frames: &'a [u64],
     shape: Shape,
@@ -67,27 +67,27 @@ impl Shape {
         }
     }
 
-    /// Whether pages of shared colors have partners that do not overflow this level. Partners have the color of the level below, and
-    /// where that leaves them few colors of this one, they evict each other as well.
+    /// Whether pages of shared colors can have partners that do not overflow this level. Partners have the same color in the level below;
+    /// if that leaves them few colors of this level, they evict each other as well.
     pub(super) fn can_spread(&self) -> bool {
         self.shared <= self.together().saturating_mul(self.families() as usize)
     }
 
-    /// What so many rounds take, and besides what gives every color `each`: where memory is colored evenly, no color has more than its
-    /// share, and partners take some of it from all. No more than `room`, but at least the least.
+    /// Enough for this many rounds, plus enough that every color has `each` pages: in evenly colored memory no color has more than its
+    /// share, and partners take pages from all colors. At most `room`, but at least the minimum.
     pub(super) fn pool_pages(&self, rounds: u32, room: usize) -> usize {
         let taken = self.round_pages().saturating_mul(rounds as usize);
         let wanted = self.all_colors().saturating_add(taken.max(self.all_colors() / 2));
         wanted.min(room).max(self.least_pages())
     }
 
-    /// Of pages as they come, about half the colors have `each` then; but at least enough for a dozen rounds where a round takes many
-    /// colors, and for more of a small cache.
+    /// With random frames, about half the colors then have `each` pages; but at least enough for a dozen rounds if a round needs many
+    /// colors, and more for a small cache.
     pub(super) fn least_pages(&self) -> usize {
         self.all_colors().max(self.round_pages().saturating_mul(ROUNDS)).max(8192)
     }
 
-    /// Pages that give every color `each`.
+    /// Pages needed for every color to have `each`.
     fn all_colors(&self) -> usize {
         (self.colors as usize).saturating_mul(self.each)
     }
@@ -97,13 +97,13 @@ impl Shape {
         2_usize.saturating_mul(self.shared).saturating_mul(self.each)
     }
 
-    /// Colors of both levels fall into so many families, by their remainder: a page of one color below has colors of one family, and may
-    /// have any of them.
+    /// The number of families that the colors of both levels fall into, by their remainder: pages of one color in the level below have
+    /// the colors of one family, and may have any of them.
     fn families(&self) -> u64 {
         common_divisor(self.colors, self.below)
     }
 
-    /// So many shared colors may be of one family: its colors then hold all their partners.
+    /// How many shared colors may be of one family, so that its colors can hold all their partners.
     fn together(&self) -> usize {
         let colors = (self.colors / self.families()) as usize;
         self.ways.saturating_mul(colors) / self.each
@@ -126,9 +126,9 @@ impl<'a> Stock<'a> {
         Self { frames, shape, by_color, by_color_below, gone: vec![false; frames.len()] }
     }
 
-    /// Two groups of pages that no group had before. None when there are too few left.
+    /// Two groups of pages that no group has used. None when there are too few left.
     pub(super) fn draw(&mut self, random: &mut Rng) -> Option<Groups> {
-        // Pages whose partners could not be spread are not drawn again, which ends this.
+        // This terminates because pages without suitable partners are not drawn again.
         loop {
             let shared = self.draw_shared(random)?;
             if let Some(spread) = self.draw_spread(&shared, random) {
@@ -148,15 +148,15 @@ impl<'a> Stock<'a> {
         Some(shared)
     }
 
-    /// Colors that have enough pages, of each family no more than can have partners.
+    /// Colors with enough pages; of each family no more than can have partners.
     fn draw_colors(&mut self, random: &mut Rng) -> Option<Vec<u64>> {
         self.by_color.values_mut().for_each(|pages| pages.retain(|&page| !self.gone[page]));
         let enough = self.by_color.iter().filter(|(_, pages)| pages.len() >= self.shape.each);
         let mut colors: Vec<u64> = enough.map(|(&color, _)| color).collect();
-        // A map's order is no one's choice.
+        // The order of a hash map is not reproducible.
         colors.sort_unstable();
         random.shuffle(&mut colors);
-        // All last alike if those that have most come first.
+        // All colors last equally long if those with the most pages are used first.
         colors.sort_by_key(|color| Reverse(self.by_color[color].len()));
         let (families, together) = (self.shape.families(), self.shape.together());
         let mut of_family: HashMap<u64, usize> = HashMap::new();
@@ -169,14 +169,14 @@ impl<'a> Stock<'a> {
         (colors.len() == self.shape.shared).then_some(colors)
     }
 
-    /// A partner for each page. None where partners evict each other as well, and nothing would be seen of what shared colors do.
+    /// A partner for each page. None if the partners would evict each other as well and hide the effect of shared colors.
     fn draw_spread(&mut self, shared: &[usize], random: &mut Rng) -> Option<Vec<usize>> {
         self.by_color_below.values_mut().for_each(|pages| pages.retain(|&page| !self.gone[page]));
         let mut used = HashMap::new();
         shared.iter().map(|&page| self.draw_partner(page, &mut used, random)).collect()
     }
 
-    /// A page of the same color in the level below, of a color of this level that was used seldom.
+    /// A page of the same color in the level below, preferably with a color of this level that was used little.
     fn draw_partner(&mut self, page: usize, used: &mut HashMap<u64, usize>, random: &mut Rng) -> Option<usize> {
         let pages = self.by_color_below.get_mut(&(self.frames[page] % self.shape.below))?;
         if pages.is_empty() {
@@ -256,7 +256,7 @@ mod tests {
     fn pages_last_for_an_answer_where_a_round_takes_many_colors() {
         let shape = emulated();
         assert_eq!((shape.colors, shape.each, shape.shared), (256, 48, 43));
-        // What a machine of 4 GiB has to give.
+        // A realistic pool on a machine of 4 GiB.
         let mut frames: Vec<u64> = (1..1 << 20).collect();
         Rng::with_seed(3).shuffle(&mut frames);
         let rounds = rounds(&frames[..shape.least_pages()], shape);
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn partners_of_too_few_colors_are_no_spread_group() {
         let shape = Shape { colors: 4, below: 1, ways: 3, each: 9, shared: 1, line_words: 8 };
-        // Of the first color there are many pages, of another one few, of the others none.
+        // Many pages of the first color, few of another one, none of the others.
         let frames: Vec<u64> = (1..100).map(|number| 4 * number).chain((0..5).map(|number| 4 * number + 1)).collect();
         assert_eq!(Stock::new(&frames, shape).draw(&mut Rng::with_seed(3)), None);
     }
@@ -322,7 +322,7 @@ mod tests {
         // 32 and 64 colors, 8 and 16: 48 or more pages would share 2 colors.
         assert!(!spreads(cache(2, 3 << 19, 12, 2048), cache(3, 4 << 20, 16, 4096)));
         assert!(!spreads(cache(2, 512 << 10, 16, 512), cache(3, 2 << 20, 32, 1024)));
-        // 24 and 64 colors: remainders by 8 tell families, each of 8 colors.
+        // 24 and 64 colors: remainders by 8 determine families, each of 8 colors.
         assert!(spreads(cache(2, 768 << 10, 8, 1536), cache(3, 4 << 20, 16, 4096)));
         assert!(!spreads(SECOND, SECOND));
     }

@@ -1,11 +1,11 @@
 //! Page colors: how many a cache would have, and whether they are real on this machine.
 //!
-//! Owns: the conflict test ([`groups`] chooses pages, [`chase`] times them) and its verdict ([`answer`]). Never touches: memory of others;
-//! colored memory itself is `hps::color`.
+//! Owns: the conflict test ([`groups`] chooses pages, [`chase`] times them) and its verdict ([`answer`]). Never touches: other programs'
+//! memory; colored memory itself is `hps::color`.
 //!
 //! Pages that share a predicted color must evict each other; as many pages of spread colors must not. Both groups are read line by line,
-//! each read waiting for the one before, and compared as pairs, each pair with pages that no other had. Both have the same colors in the
-//! level below, and addresses that tell nothing of their frames, so that what that level and the TLB do is the same for both.
+//! each read depending on the previous one, and compared in pairs, each pair with pages that no other used. Both groups have the same
+//! colors in the level below, and virtual addresses unrelated to their frames, so that level and the TLB affect both equally.
 #![forbid(unsafe_code)]
 
 pub mod answer;
@@ -31,20 +31,20 @@ use fastrand::Rng;
 /// Candidates take at most this share of the memory that is available.
 const MEMORY_SHARE: u64 = 4;
 
-/// What the machine answered.
+/// The result of probing a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
-    /// The processor that was asked.
+    /// The processor that was tested.
     pub cpu: u32,
-    /// As its maker names it.
+    /// Its model name.
     pub model: String,
-    /// It is a virtual machine's.
+    /// Whether it belongs to a virtual machine.
     pub virtual_machine: bool,
     /// One for each level beyond the first.
     pub findings: Vec<Finding>,
 }
 
-/// Why nothing was found out.
+/// Why nothing could be found out.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum ProbeError {
@@ -66,17 +66,17 @@ pub enum ProbeError {
 }
 
 impl Probe {
-    /// Whether colors were seen anywhere, without which coloring can gain nothing.
+    /// Whether any colors were observed; otherwise coloring cannot help.
     pub fn coloring_can_help(&self) -> bool {
         self.findings.iter().any(|finding| finding.answer == Answer::Real)
     }
 }
 
-/// Tests each level beyond the first in so many rounds, on the processor that this thread runs on and then stays on. `progress` is told
-/// which part of all rounds is done.
+/// Tests each level beyond the first in this many rounds, on the processor that this thread currently runs on; the thread stays there.
+/// `progress` gets the fraction of all rounds that is done.
 ///
-/// Errors: the kernel tells of no cache beyond the first level, hides page frames (CAP_SYS_ADMIN), cannot be asked about the processor, or
-/// refuses memory or pinning; or someone asked to stop.
+/// Errors: the kernel reports no cache beyond the first level, hides page frames (CAP_SYS_ADMIN), does not describe the processor, or
+/// refuses memory or pinning; or a stop was requested.
 pub fn probe(root: &Root, rounds: u32, stop: &Stop, mut progress: impl FnMut(f64)) -> Result<Probe, ProbeError> {
     let cpu = stay_here()?;
     let described = Cpu::read(root)?;
@@ -93,13 +93,13 @@ pub fn probe(root: &Root, rounds: u32, stop: &Stop, mut progress: impl FnMut(f64
     Ok(Probe { cpu, model: described.model, virtual_machine: described.virtual_machine, findings })
 }
 
-/// Each cache beyond the first level, with the one that is a level nearer, where its shape is known.
+/// Each cache beyond the first level, with the one below it if that one's shape is known.
 fn beyond_first(caches: &[Cache]) -> Vec<(Option<Cache>, Cache)> {
     let below = |cache: &Cache| caches.iter().find(|below| below.level == cache.level - 1).copied();
     caches.iter().filter(|cache| cache.level > 1).map(|cache| (below(cache), *cache)).collect()
 }
 
-/// How often, unless somebody asks to stop.
+/// The number of rounds, unless a stop is requested.
 #[derive(Clone, Copy)]
 struct Rounds<'a> {
     rounds: u32,
@@ -119,7 +119,7 @@ fn examine(
         Ok(plan) => carry_out(plan, rounds, progress)?,
         Err(without_measuring) => without_measuring,
     };
-    // Where nothing was measured, nothing is known of how sets are found.
+    // Without a measurement nothing is known about the indexing.
     let indexing = slowdown.and_then(|_| indexing(answer, &cache, virtual_machine));
     Ok(Finding { cache, answer, slowdown, indexing, obstacle })
 }
@@ -128,11 +128,11 @@ fn examine(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     shape: Shape,
-    /// To choose from.
+    /// Pages to choose from.
     pages: usize,
 }
 
-/// The plan for one level, or what is said of it without measuring.
+/// The plan for one level, or the verdict without measuring.
 fn plan(below: Option<&Cache>, cache: &Cache, rounds: u32, available: Bytes) -> Result<Plan, ColorVerdict> {
     let unmeasured = |answer, obstacle| ColorVerdict { answer, slowdown: None, obstacle: Some(obstacle) };
     if cache.colors() == 1 {
@@ -152,7 +152,7 @@ fn plan(below: Option<&Cache>, cache: &Cache, rounds: u32, available: Bytes) -> 
     Ok(Plan { shape, pages: shape.pool_pages(rounds, room) })
 }
 
-/// The verdict after one measurement, or two: `progress` is told of both, and the second does not always come.
+/// The verdict after one measurement or two; `progress` covers both, although the second may be skipped.
 fn carry_out(plan: Plan, rounds: Rounds<'_>, mut progress: impl FnMut(f64)) -> Result<ColorVerdict, ProbeError> {
     let mut before = 0.0;
     verdict(rounds.rounds, || {
@@ -162,7 +162,7 @@ fn carry_out(plan: Plan, rounds: Rounds<'_>, mut progress: impl FnMut(f64)) -> R
     })
 }
 
-/// For each round, nanoseconds a read: of pages that share a color, and of spread ones.
+/// For each round, nanoseconds per read: of pages that share a color, and of spread ones.
 fn measure(
     Plan { shape, pages }: Plan,
     rounds: Rounds<'_>,
@@ -178,7 +178,7 @@ fn measure(
     compare(Stock::new(&frames, shape), rounds, &mut random, time, progress)
 }
 
-/// For each round, the time that two groups of pages take. There are fewer rounds where what is left lacks pages of one color.
+/// For each round, the time that two groups of pages take. There are fewer rounds once too few pages of one color are left.
 fn compare(
     mut stock: Stock<'_>,
     Rounds { rounds, stop }: Rounds<'_>,
@@ -190,7 +190,7 @@ fn compare(
     for round in 0..rounds {
         stop.check().map_err(|_| ProbeError::Stopped)?;
         let Some(groups) = stock.draw(random) else { break };
-        // By turns, so that neither is always the one that finds the caches as the other left them.
+        // Alternate, so neither always finds the caches as the other left them.
         let pair = if round % 2 == 0 {
             let shared = time(&groups.shared, random);
             (shared, time(&groups.spread, random))
@@ -204,8 +204,8 @@ fn compare(
     Ok(pairs)
 }
 
-/// Base pages, backed by memory in random order. The kernel gives out frames one after the other; backed in their own order, pages that
-/// share a color would lie at like distances, share sets of the TLB too, and be slower for that.
+/// Base pages, populated in random order. The kernel hands out consecutive frames. If pages were populated in address order, those that
+/// share a color would be equidistant, share TLB sets too, and be slower for that reason.
 fn candidates(pages: usize, random: &mut Rng) -> Result<AlignedMemory, ProbeError> {
     let page = BASE_PAGE as usize;
     let mut pool = AlignedMemory::anonymous(pages * page).map_err(system("map memory to choose from"))?;
@@ -218,7 +218,7 @@ fn candidates(pages: usize, random: &mut Rng) -> Result<AlignedMemory, ProbeErro
     Ok(pool)
 }
 
-/// Keeps this thread on one processor, whose second level is its own.
+/// Pins this thread to one processor, because the second level is private to a core.
 fn stay_here() -> Result<u32, ProbeError> {
     let cpu = current_cpu();
     stay_on(&[cpu]).map_err(system("stay on one processor"))?;
@@ -235,7 +235,7 @@ mod tests {
 
     const LINES_PER_PAGE: u64 = BASE_PAGE / 64;
 
-    /// A cache whose lines stay until the set is full of newer ones, and how it finds the set: by a remainder of what becomes of the line.
+    /// A cache with LRU replacement; the set is the remainder of a hash of the line.
     struct Model {
         ways: usize,
         hash: fn(u64) -> u64,
@@ -264,7 +264,7 @@ mod tests {
     const SECOND: Cache = Cache { level: 2, size: Bytes(256 << 10), ways: 8, line: Bytes(64), sets: 512 };
     const THIRD: Cache = Cache { level: 3, size: Bytes(2 << 20), ways: 16, line: Bytes(64), sets: 2048 };
 
-    /// What the test says of two levels whose second finds its sets so, in memory that the host has placed so.
+    /// The test's answer for two levels, the second indexed by this hash, in memory that the host maps like this.
     fn said([below, cache]: [Cache; 2], hash: fn(u64) -> u64, host: fn(u64) -> u64) -> Answer {
         let Plan { shape, pages } = plan(Some(&below), &cache, 30, Bytes(1 << 30)).unwrap();
         let mut random = Rng::with_seed(5);
@@ -285,7 +285,7 @@ mod tests {
                     50.0
                 }
             };
-            // The first time round is not timed.
+            // The first pass is not timed.
             let (_, time): (f64, f64) = (order.iter().map(&mut read).sum(), order.iter().map(&mut read).sum());
             time
         };
@@ -301,7 +301,7 @@ mod tests {
         number
     }
 
-    /// As good as any order.
+    /// Any permutation would do.
     fn scrambled(number: u64) -> u64 {
         number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
     }
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(beyond_first(&[FIRST]), []);
     }
 
-    /// How many pages are to be chosen from where this much is available, or why there is no answer.
+    /// How many pages to choose from if this much memory is available, or why there is no answer.
     fn planned(below: Option<Cache>, cache: Cache, available: u64) -> Result<usize, (Answer, Option<ColorObstacle>)> {
         let plan = plan(below.as_ref(), &cache, 30, Bytes(available));
         plan.map(|plan| plan.pages).map_err(|verdict| (verdict.answer, verdict.obstacle))

@@ -1,4 +1,5 @@
-//! What a configuration file says, or what is wrong with it: `cargo run -p daemon --example read_configuration FILE`.
+//! Prints a configuration file as parsed, or what is wrong with it: `cargo run -p daemon --example read_configuration
+//! FILE`.
 
 use std::error::Error;
 use std::path::Path;

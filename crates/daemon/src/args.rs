@@ -1,4 +1,4 @@
-//! Arguments of `hugepilotd`, parsed purely.
+//! Arguments of `hugepilotd`; parsing has no side effects.
 //!
 //! Owns: its options, their defaults and their help. Never touches: the system.
 

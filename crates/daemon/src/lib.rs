@@ -1,6 +1,7 @@
-//! The daemon `hugepilotd`, and what surrounds the pilot in it: its configuration, its control socket, its metrics, and systemd.
+//! The daemon `hugepilotd`, and what surrounds the pilot in it: configuration, control socket, metrics, and systemd.
 //!
-//! Owns: these edges, and the process they make: its lock, its rights, its signals. Never touches: any decision, or a picture: what runs as root all day draws nothing.
+//! Owns: these interfaces and the process: its lock, its rights, its signals. Never touches: decisions, or drawing: what runs as root all
+//! day draws nothing.
 #![forbid(unsafe_code)]
 
 pub mod args;

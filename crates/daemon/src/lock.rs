@@ -1,6 +1,6 @@
-//! That there is one daemon on a machine.
+//! Ensures that only one daemon runs on a machine.
 //!
-//! Owns: the lock beside the control socket. Never touches: the socket.
+//! Owns: the lock file next to the control socket. Never touches: the socket.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -14,12 +14,13 @@ use rustix::io::Errno;
 
 use crate::piloting::say;
 
-/// Held as long as this daemon lives: two would undo each other's work. Where nothing can be written, nobody can be kept away.
+/// Held as long as this daemon lives: two daemons would undo each other's work. If the file cannot be written, there is no
+/// protection.
 pub(crate) fn only_one(socket: &Path) -> anyhow::Result<Option<File>> {
     let path = socket.with_extension("lock");
     let opened = path.parent().map_or(Ok(()), run_directory::ensure).and_then(|()| {
         let mut options = File::options();
-        // Whoever can open it can hold it, and would keep every daemon from starting.
+        // Any user who can open it can hold it, and would keep every daemon from starting.
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
         file.set_permissions(Permissions::from_mode(0o600)).map(|()| file)
     });
@@ -35,7 +36,7 @@ pub(crate) fn only_one(socket: &Path) -> anyhow::Result<Option<File>> {
         Err(Errno::WOULDBLOCK) => bail!("{}", another(&path)),
         Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }
-    // For whoever is refused; the lock itself needs no words.
+    // For the message of a daemon that is refused; the lock itself needs no contents.
     let _unsaid = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
     Ok(Some(file))
 }

@@ -1,4 +1,4 @@
-//! The daemon. It parses arguments and hands over to the library.
+//! The daemon's binary: parses arguments and calls the library.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
-//! Metrics: a pilot's state as OpenMetrics text, which Prometheus and its kin read.
+//! Metrics: a pilot's state as OpenMetrics text for Prometheus and similar collectors.
 //!
-//! Owns: the name of every metric, what it means, and how many targets are told one by one. Never touches: sockets, or the
-//! pilot.
+//! Owns: the name and meaning of every metric, and how many targets are listed individually. Never touches: sockets, or
+//! the pilot.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -15,13 +15,13 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-/// What HTTP calls this format.
+/// The HTTP content type of this format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Targets that are told one by one, those with most huge pages: whoever keeps metrics keeps a dozen series for each.
+/// Targets listed individually, those with the most huge pages first: a collector stores a dozen series for each.
 const MOST_TARGETS: usize = 1_000;
 
-/// A number that may rise and fall, and how to read it off; None where there is none, which leaves it out.
+/// A number that may rise and fall, and how to read it; None omits it.
 struct Gauge<T: 'static> {
     name: &'static str,
     help: &'static str,
@@ -123,7 +123,7 @@ fn flag(is_so: bool) -> f64 {
     f64::from(u8::from(is_so))
 }
 
-/// A state as OpenMetrics text, to be sent as [`CONTENT_TYPE`].
+/// A state as OpenMetrics text, with the content type [`CONTENT_TYPE`].
 pub fn open_metrics(state: State) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Moment::of(state)));
@@ -132,7 +132,7 @@ pub fn open_metrics(state: State) -> String {
     text
 }
 
-/// What is told of a state.
+/// The data behind one exposition.
 #[derive(Debug)]
 struct Moment {
     state: State,
@@ -142,7 +142,7 @@ struct Moment {
 impl Moment {
     fn of(mut state: State) -> Self {
         let targets = &mut state.targets;
-        // A series is named by its labels, and of two processes with one id only the later can still live.
+        // Labels identify a series, and of two processes with one id only the later can still be alive.
         targets.sort_by_key(|target| (target.pid, Reverse(target.start_ticks)));
         targets.dedup_by_key(|target| target.pid);
         targets.sort_by_key(|target| Reverse(target.huge_bytes));
@@ -206,7 +206,7 @@ fn encode_collapses(counts: &Counts, busy: Nanos, encoder: &mut DescriptorEncode
     let help = "How long the collapse of a region took";
     let name = "hugepilot_collapse_duration_seconds";
     let ends = COLLAPSE_CLASSES.iter().map(|end| end.seconds()).chain([f64::INFINITY]);
-    // Before the first collapse there may be no classes yet.
+    // Before the first collapse there may be no classes.
     let classes = counts.collapse_classes.iter().copied().chain(std::iter::repeat(0));
     let buckets: Vec<(f64, u64)> = ends.zip(classes).collect();
     let count = buckets.iter().map(|(_, count)| count).sum();

@@ -1,15 +1,16 @@
 //! A single attempt to read or write, for servers that must not wait for a client.
 //!
-//! Owns: which errors mean that there is nothing to do yet. Never touches: what is said.
+//! Owns: which errors mean that nothing can be done yet. Never touches: the contents.
 
 use std::io::{self, ErrorKind, Read, Write};
 
 /// The most that is read at once.
 const LONGEST_PIECE: usize = 8 << 10;
 
-/// Appends what has come, at most so many bytes, and says how many; 0 is the end, and None that nothing has come yet.
+/// Appends the bytes that have arrived, at most `most`, and returns how many; 0 is the end, None means nothing has
+/// arrived yet.
 ///
-/// Errors: the other end has gone.
+/// Errors: the peer has disconnected.
 pub(crate) fn read_more(stream: &mut impl Read, text: &mut Vec<u8>, most: usize) -> io::Result<Option<usize>> {
     let mut piece = [0; LONGEST_PIECE];
     let Some(count) = unless_early(stream.read(&mut piece[..most.min(LONGEST_PIECE)]))? else { return Ok(None) };
@@ -17,9 +18,9 @@ pub(crate) fn read_more(stream: &mut impl Read, text: &mut Vec<u8>, most: usize)
     Ok(Some(count))
 }
 
-/// Writes what the other end takes of the rest, and says whether all is written.
+/// Writes as much of the rest as the peer accepts, and returns whether all is written.
 ///
-/// Errors: the other end has gone.
+/// Errors: the peer has disconnected.
 pub(crate) fn write_more(stream: &mut impl Write, bytes: &[u8], written: &mut usize) -> io::Result<bool> {
     *written += unless_early(stream.write(&bytes[*written..]))?.unwrap_or(0);
     Ok(*written == bytes.len())

@@ -1,6 +1,6 @@
 //! `hugepilotd`: pilots all processes that the configuration names, for as long as the machine runs.
 //!
-//! Owns: beginning, reloading and end. Never touches: rounds, which are [`Fleet`]'s.
+//! Owns: start, reload and end. Never touches: rounds, which are [`Fleet`]'s.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::control::ControlServer;
 use crate::metrics_server::MetricsServer;
 use crate::{lock, service};
 
-/// From one step of the loop to the next.
+/// Between two steps of the loop.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Pilots until a signal ends it.
@@ -49,11 +49,11 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
         shared_state: shared_state.clone(),
         config,
     };
-    // What needs CAP_SYS_ADMIN is opened before that is given up.
+    // Open everything that needs CAP_SYS_ADMIN before giving it up.
     daemon.begin_reclaim();
     give_up_sys_admin(daemon.pilot.world.tracker());
     daemon.fleet.show(&daemon.pilot);
-    // Threads come after that. The daemon can do without either edge, on a disk that is full or a /run that cannot be written.
+    // Start threads after that. The daemon can do without control socket and metrics, for example if /run is full or read-only.
     let _control = ControlServer::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
     daemon.serve_metrics();
     say(format_args!("piloting, as {} says", args.config.display()));
@@ -75,7 +75,7 @@ struct Daemon<'a> {
     reclaim_work: Option<ReclaimWork>,
 }
 
-/// Reclaim, and where its state is kept.
+/// Reclaim, and the store for its state.
 struct ReclaimWork {
     reclaimer: Reclaimer,
     store: Option<Store>,
@@ -102,7 +102,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Reads the configuration anew. A wrong one leaves everything as it is.
+    /// Reloads the configuration. An invalid one changes nothing.
     fn reload(&mut self) {
         service::reloading();
         let read = Config::read(self.path).and_then(|config| config.ensure_targets(self.path).map(|()| config));
@@ -131,7 +131,7 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Begins to reclaim memory if the configuration asks for it. The daemon can do without.
+    /// Starts to reclaim memory if the configuration says so. If that fails, the daemon continues without.
     fn begin_reclaim(&mut self) {
         let Some(options) = self.config.reclaim.clone() else { return };
         let tracker = self.pilot.world.tracker();
@@ -176,7 +176,7 @@ impl Daemon<'_> {
     }
 
     fn serve_metrics(&mut self) {
-        // The old address is free before the new one is taken.
+        // Free the old address before binding the new one.
         self.metrics = None;
         let server = self.config.metrics.map(|address| MetricsServer::start(self.shared_state.clone(), address));
         self.metrics = server.and_then(|server| server.inspect_err(|error| say(error)).ok());
@@ -209,7 +209,7 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
     })
 }
 
-/// The tracker that reads page tables has no more use for it; others go on asking for page frame numbers.
+/// The tracker that reads page tables no longer needs it; other trackers still need it for page frame numbers.
 fn give_up_sys_admin(tracker: TrackerKind) {
     if tracker == TrackerKind::PageWalk
         && let Err(error) = privilege::drop_sys_admin()

@@ -1,10 +1,10 @@
-//! What systemd is told about a service, and what it expects.
+//! Notifications to systemd about the service.
 //!
-//! Owns: the notifications. Never touches: what the service does, or when. Without a service manager (no `NOTIFY_SOCKET`) nothing happens.
+//! Owns: their format. Never touches: what the service does, or when. Without a service manager (no `NOTIFY_SOCKET`) nothing happens.
 
 use sd_notify::NotifyState;
 
-/// Characters of a status: `systemctl status` shows one line.
+/// Maximum length of a status in characters: `systemctl status` shows one line.
 const MOST_STATUS: usize = 256;
 
 /// Started, or done reloading.
@@ -12,7 +12,7 @@ pub fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(&one_line(status))]);
 }
 
-/// Reading the configuration anew; [`ready`] ends it.
+/// Reloading the configuration; [`ready`] ends it.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -20,17 +20,17 @@ pub fn reloading() {
     }
 }
 
-/// Ending on request.
+/// Stopping on request.
 pub fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// What it does at present, for `systemctl status`.
+/// The current activity, for `systemctl status`.
 pub fn status(status: &str) {
     notify(&[NotifyState::Status(&one_line(status))]);
 }
 
-/// Alive and at work: to be called twice, or more often, in the time after which the service counts as stuck (`WatchdogSec=`).
+/// Alive and working: to be called at least twice within the watchdog timeout (`WatchdogSec=`).
 pub fn watchdog() {
     notify(&[NotifyState::Watchdog]);
 }
@@ -41,7 +41,7 @@ fn notify(states: &[NotifyState<'_>]) {
     }
 }
 
-/// A line break would begin another notification.
+/// A line break would start another notification.
 fn one_line(status: &str) -> String {
     let characters = status.chars().take(MOST_STATUS);
     characters.map(|character| if matches!(character, '\n' | '\r') { ' ' } else { character }).collect()
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// Set where a test runs as the service, in a process of its own: the environment belongs to the whole process.
+    /// Set when a test runs as the service, in a process of its own: the environment is shared by the whole process.
     const AS_SERVICE: &str = "HUGEPILOT_TEST_AS_SERVICE";
 
     fn as_service(test: &str, environment: &[(&str, &str)]) {

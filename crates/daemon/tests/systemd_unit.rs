@@ -1,4 +1,4 @@
-//! The unit for systemd: its capabilities are known and have their reasons, and systemd itself understands it.
+//! The systemd unit: its capabilities are known and documented, and systemd itself accepts it.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::{fs, io};
 use kernel::capability::Capability;
 
 const UNIT: &str = include_str!("../../../integrations/systemd/hugepilot.service");
-/// Where the Makefile puts its own PREFIX.
+/// Where the Makefile installs it.
 const PROGRAM: &str = "/usr/local/sbin/hugepilotd";
 
-/// The values of a setting, word by word.
+/// The values of a setting, split into words.
 fn words(setting: &str) -> Vec<&'static str> {
     let values = UNIT.lines().filter_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
     values.flat_map(str::split_whitespace).collect()

@@ -1,7 +1,7 @@
-//! DAMON switched off where hugepilot itself cannot do it: by another process once this one has been killed, and by another thread while
+//! Switches DAMON off where hugepilot itself cannot: from another process once this one has been killed, and from another thread while
 //! this one is late.
 //!
-//! Owns: that process and that thread. Never touches: a thread of DAMON's that is not the one it was told of.
+//! Owns: that process and that thread. Never touches: any thread of DAMON other than the one it was told about.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -15,18 +15,19 @@ use kernel::damon::DIRECTORY;
 
 use crate::{DamonError, write};
 
-/// It ends with its input, which is when nobody holds the other end any more, however that came about. What is left to be taken away is
-/// left to the next hugepilot. DAMON's files answer EBUSY now and then, and systemd has SIGTERM sent to all that a service left behind.
+/// The script ends when its input does, that is, when nobody holds the other end any more, for whatever reason. What remains to be removed
+/// is left to the next hugepilot. DAMON's files answer EBUSY now and then, and systemd sends SIGTERM to everything that a service leaves
+/// behind.
 const SCRIPT: &str = "trap '' HUP INT TERM
 while read -r line; do thread=$line; done
 for attempt in 1 2 3 4 5 6 7 8 9 10; do
     read -r running < pid && case $running in $thread) echo off > state && exit ;; *) exit ;; esac
     sleep 1
 done";
-/// From one scan of the thread to the next.
+/// Between two polls of the thread.
 const POLL: Duration = Duration::from_millis(250);
 
-/// A process that switches DAMON off when this one has ended without dismissing it, which dropping does.
+/// A process that switches DAMON off once this one has ended without dismissing it; dropping dismisses it.
 #[derive(Debug)]
 pub struct Guardian {
     process: Child,
@@ -34,7 +35,7 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Begins to wait. A shell, because it needs no more memory than that, and whoever is killed for want of memory is large.
+    /// Starts waiting. It is a shell because that needs little memory, and the OOM killer picks large processes.
     ///
     /// Errors: `/bin/sh` cannot be started in the directory of DAMON's thread.
     pub fn post(root: &Root) -> Result<Self, DamonError> {
@@ -45,7 +46,7 @@ impl Guardian {
         Ok(Self { orders: process.stdin.take(), process })
     }
 
-    /// Which thread of DAMON's it is about from now on: any that runs, until that is known.
+    /// From now on the guardian is responsible for this thread of DAMON; for any running one while that is unknown.
     ///
     /// Errors: the guardian has ended (`EPIPE`).
     pub fn expect(&mut self, thread: Option<u32>) -> Result<(), DamonError> {
@@ -57,18 +58,18 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        // It has ended already if somebody killed it.
+        // It has ended already if something killed it.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// When DAMON is switched off unless somebody has come back; None while it is off.
+/// When DAMON is switched off unless the deadline is extended; None while it is off.
 #[derive(Clone, Debug, Default)]
 pub struct Deadline(Arc<Mutex<Option<Instant>>>);
 
 impl Deadline {
-    /// Has a thread enforce it from now on. Not sooner than DAMON is switched on, because a process gives rights up before it has threads.
+    /// Starts a thread that enforces it. Do this only once DAMON is switched on, because a process gives up rights before it has threads.
     pub fn watch(&self, root: &Root) {
         if Arc::weak_count(&self.0) == 0 {
             let (deadline, root) = (Arc::downgrade(&self.0), root.clone());
@@ -76,7 +77,7 @@ impl Deadline {
         }
     }
 
-    /// It does not pass while this is held.
+    /// The deadline cannot pass while this is held.
     pub fn hold(&self) -> MutexGuard<'_, Option<Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
     use crate::samples::{text, tree};
 
-    /// What becomes of DAMON, at work with this thread, once someone who had it at work with that one has ended.
+    /// What happens to DAMON, running with thread `running`, after the end of a process that had announced the threads `told`.
     fn left_behind(running: &str, told: &[Option<u32>]) -> String {
         let (folder, root) = tree(1);
         let file = |name: &str| folder.path().join(DIRECTORY).join("0").join(name);

@@ -1,9 +1,9 @@
-//! DAMON while it is ours: taken, set up, switched on, and put back whatever happens.
+//! DAMON while it is ours: claimed, set up, switched on, and restored whatever happens.
 //!
-//! Owns: everything below `/sys/kernel/mm/damon/admin` while it is ours (Documentation/admin-guide/mm/damon/usage.rst), and the note that it
-//! is. Never touches: a DAMON that someone else has set up; and what it is to do, which is for whoever takes it to know.
+//! Owns: everything below `/sys/kernel/mm/damon/admin` while it is ours (Documentation/admin-guide/mm/damon/usage.rst), and the note that
+//! says so. Never touches: a DAMON that someone else has set up; or what it is used for, which is up to the caller.
 //!
-//! Whether it is in use is judged in [`kernel::damon`]; what a killed hugepilot has left behind is tidied up by the next.
+//! [`kernel::damon`] judges whether it is in use; the next hugepilot tidies up what a killed one left behind.
 #![forbid(unsafe_code)]
 
 mod guardian;
@@ -20,10 +20,10 @@ use hugepilot_os::run_directory::replace_file;
 use kernel::damon::{DIRECTORY, Leftover, NOTE, Note, Purpose, leftover, threads_of_others};
 use kernel::{KernelError, Root, process};
 
-/// The kernel splits a target into at most so many regions: enough for a hot set of a few MiB in a few GiB.
+/// The maximum number of regions that the kernel splits a target into: enough for a hot set of a few MiB in a few GiB.
 const MOST_REGIONS: u64 = 1000;
 const FEWEST_REGIONS: u64 = 10;
-/// DAMON answers EBUSY while its own thread has its lock, which that takes after each sample, but never for long.
+/// DAMON answers EBUSY while its own thread holds its lock, which it takes after each sample, but never for long.
 const TRIES: u32 = 50;
 const BETWEEN_TRIES: Duration = Duration::from_millis(2);
 
@@ -65,7 +65,7 @@ pub enum DamonError {
     Kernel(#[from] KernelError),
 }
 
-/// What else does it.
+/// An alternative to DAMON.
 fn instead(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Watch => "choose another tracker, such as page-walk",
@@ -73,7 +73,7 @@ fn instead(purpose: Purpose) -> &'static str {
     }
 }
 
-/// What DAMON is to watch.
+/// What DAMON monitors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched<'a> {
     /// The virtual addresses of the process with this id.
@@ -83,7 +83,7 @@ pub enum Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// As DAMON calls it.
+    /// DAMON's name for it.
     fn operations(self) -> &'static str {
         match self {
             Watched::Process(_) => "vaddr",
@@ -97,14 +97,14 @@ impl Watched<'_> {
 pub struct Intervals {
     /// From one sample to the next.
     pub sample: Nanos,
-    /// After this time the samples of a region are summed up.
+    /// The time over which the samples of a region are aggregated.
     pub aggregation: Nanos,
 }
 
-/// How a file is written; another one in tests, which answers as a kernel does.
+/// How a file is written; tests substitute one that answers like a kernel.
 type Write = fn(&Path, &str) -> io::Result<()>;
 
-/// DAMON, set up for us or about to be; put back on drop.
+/// DAMON, set up for us or about to be; restored on drop.
 #[derive(Debug)]
 pub struct Claim {
     root: Root,
@@ -113,7 +113,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes it, with one context that does nothing yet. Errors: it is missing, in use by someone else, or refuses; then nothing is left
+    /// Claims DAMON, with one context that does nothing yet. Errors: it is missing, in use by someone else, or refuses; then nothing stays
     /// changed.
     pub fn take(root: &Root, purpose: Purpose) -> Result<Self, DamonError> {
         Self::take_with(root, purpose, write_file)
@@ -122,18 +122,18 @@ impl Claim {
     fn take_with(root: &Root, purpose: Purpose, write: Write) -> Result<Self, DamonError> {
         ensure_free(root, purpose)?;
         leave_note(root, purpose, None)?;
-        // The kernel refuses it while another thread of DAMON's runs; then nothing is ours.
+        // The kernel refuses while another thread of DAMON runs; then nothing is ours.
         if let Err(error) = write_with(write, root, "nr_kdamonds", "1") {
             let _ = fs::remove_file(root.path(NOTE));
             return Err(error);
         }
-        // From here on dropping it puts everything back.
+        // From here on dropping it restores everything.
         let claim = Self { root: root.clone(), purpose, write };
         claim.write("0/contexts/nr_contexts", "1")?;
         Ok(claim)
     }
 
-    /// Says what to watch, and how often.
+    /// Sets what to monitor, and how often.
     ///
     /// Errors: DAMON has no operations for such addresses, or refuses a value.
     pub fn watch(&self, watched: Watched<'_>, intervals: Intervals) -> Result<(), DamonError> {
@@ -158,7 +158,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Has a scheme take regions of every kind.
+    /// Makes a scheme apply to all regions.
     ///
     /// Errors: the scheme is not set up, or DAMON refuses a value.
     pub fn follow_all_regions(&self, scheme: usize) -> Result<(), DamonError> {
@@ -181,14 +181,14 @@ impl Claim {
         }
     }
 
-    /// Switches it off; what is set up stays so.
+    /// Switches it off; its setup remains.
     ///
     /// Errors: DAMON is off already, or its `state` cannot be written.
     pub fn switch_off(&self) -> Result<(), DamonError> {
         self.write("0/state", "off")
     }
 
-    /// The CPU time that DAMON's thread has taken; 0 if it does not tell.
+    /// The CPU time of DAMON's thread; 0 if unknown.
     pub fn cpu_time(&self) -> Nanos {
         self.thread().and_then(|thread| process::cpu_time(&self.root, thread).ok()).unwrap_or_default()
     }
@@ -200,19 +200,19 @@ impl Claim {
         self.write(&format!("0/contexts/0/{name}"), value)
     }
 
-    /// Writes a file, named from the directory of all threads.
+    /// Writes a file, named relative to the directory of all threads.
     ///
-    /// Errors: the file is missing or closed to all but root, DAMON refuses the value, or it is busy for 100 ms (`EBUSY`).
+    /// Errors: the file is missing or accessible to root only, DAMON refuses the value, or it stays busy for 100 ms (`EBUSY`).
     pub fn write(&self, name: &str, value: &str) -> Result<(), DamonError> {
         write_with(self.write, &self.root, name, value)
     }
 
-    /// Where a file of the one context is.
+    /// The path of a file of the one context.
     pub fn context_path(&self, name: &str) -> PathBuf {
         self.root.path(&format!("{DIRECTORY}/0/contexts/0/{name}"))
     }
 
-    /// DAMON's thread; None if it does not run.
+    /// DAMON's thread; None if it is not running.
     pub fn thread(&self) -> Option<u32> {
         number(&self.root.path(&format!("{DIRECTORY}/0/pid"))).ok().and_then(|thread| thread.try_into().ok())
     }
@@ -231,7 +231,7 @@ impl Drop for Claim {
     }
 }
 
-/// Checks that DAMON can be taken. What a killed hugepilot has left behind is put back first.
+/// Checks that DAMON can be claimed, after restoring what a killed hugepilot left behind.
 ///
 /// Errors: the kernel has no DAMON, someone else uses it, its files cannot be read, or what was left behind cannot be removed.
 pub fn ensure_free(root: &Root, purpose: Purpose) -> Result<(), DamonError> {
@@ -243,7 +243,7 @@ pub fn ensure_free(root: &Root, purpose: Purpose) -> Result<(), DamonError> {
     }
 }
 
-/// Ends what a killed hugepilot has left behind.
+/// Removes what a killed hugepilot left behind.
 ///
 /// Errors: `nr_kdamonds` cannot be written, or the note cannot be removed.
 pub fn tidy_up(root: &Root) -> Result<(), DamonError> {
@@ -265,9 +265,9 @@ fn leave_note(root: &Root, purpose: Purpose, thread: Option<u32>) -> Result<(), 
     write().map_err(|cause| DamonError::File { doing: "write", path: path.clone(), cause })
 }
 
-/// Switches DAMON off and removes what was set up; without it again is well.
+/// Switches DAMON off and removes the setup; succeeds if there is no DAMON any more.
 fn put_back(root: &Root, write: Write) -> Result<(), DamonError> {
-    // It may be off already: because it never was on, or because the process it watched has ended.
+    // It may be off already: because it was never on, or because the process that it monitored has ended.
     let _ = write_with(write, root, "0/state", "off");
     write_with(write, root, "nr_kdamonds", "0")?;
     forget(root)
@@ -291,7 +291,7 @@ fn write_with(write: Write, root: &Root, name: &str, value: &str) -> Result<(), 
     patiently(|| write(&path, value)).map_err(|cause| DamonError::File { doing: "write", path, cause })
 }
 
-/// Tries again for a while as long as the answer is EBUSY.
+/// Retries for a while as long as the answer is EBUSY.
 fn patiently<T>(act: impl Fn() -> io::Result<T>) -> io::Result<T> {
     for _ in 1..TRIES {
         match act() {
@@ -306,9 +306,9 @@ fn microseconds(time: Nanos) -> String {
     (time.0 / 1000).to_string()
 }
 
-/// A file that holds one number.
+/// Reads a file that contains one number.
 ///
-/// Errors: the file cannot be read, DAMON is busy for 100 ms (`EBUSY`), or no number is in it.
+/// Errors: the file cannot be read, DAMON stays busy for 100 ms (`EBUSY`), or the file contains no number.
 pub fn number(path: &Path) -> Result<u64, DamonError> {
     let read = patiently(|| fs::read_to_string(path));
     let text = read.map_err(|cause| DamonError::File { doing: "read", path: path.to_owned(), cause })?;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     thread_local! {
-        /// So often the kernel is still busy.
+        /// How many more times the fake kernel answers EBUSY.
         static BUSY: Cell<u32> = const { Cell::new(0) };
     }
 

@@ -1,4 +1,4 @@
-//! Trees with DAMON's files for tests: one that takes whatever is written, and ones that answer as kernels do.
+//! Trees with DAMON's files for tests: one that accepts any value, and ones that answer like kernels.
 
 use std::path::Path;
 use std::{fs, io};
@@ -8,7 +8,7 @@ use kernel::damon::{DIRECTORY, Purpose};
 
 use crate::{Claim, DamonError};
 
-/// One in which so many threads are set up, and which takes whatever is written.
+/// A tree with this many threads set up, which accepts any value.
 pub fn tree(threads: u64) -> (tempfile::TempDir, Root) {
     let folder = tempfile::tempdir().unwrap();
     let context = folder.path().join(DIRECTORY).join("0/contexts/0");
@@ -25,24 +25,24 @@ pub fn tree(threads: u64) -> (tempfile::TempDir, Root) {
     (folder, root)
 }
 
-/// What is in a file of it; empty if it is not there.
+/// The contents of one of its files; empty if there is none.
 pub fn text(root: &Root, name: &str) -> String {
     fs::read_to_string(root.path(&format!("{DIRECTORY}/{name}"))).unwrap_or_default()
 }
 
-/// A kernel whose DAMON is like that of this release.
+/// A kernel with DAMON as in this release.
 #[derive(Clone, Copy, Debug)]
 pub enum Release {
     /// Without filters.
     Linux61,
     /// With filters anon, memcg and young.
     Linux612,
-    /// With filters unmapped, active and hugepage_size besides, in a folder of their own.
+    /// With the additional filters unmapped, active and hugepage_size, in a directory of their own.
     Linux618,
 }
 
 impl Release {
-    /// Takes DAMON in a fresh tree of such a kernel.
+    /// Claims DAMON in a fresh tree of such a kernel.
     ///
     /// Errors: the tree refuses what [`Claim::take`] writes.
     pub fn claim(self) -> (tempfile::TempDir, Root, Result<Claim, DamonError>) {
@@ -64,7 +64,7 @@ impl Release {
     }
 }
 
-/// Makes directories where a number of things is written, and refuses words that the kernel does not know.
+/// Creates directories when a count is written, and refuses keywords that the kernel does not know.
 fn write(path: &Path, value: &str, filters: &[&str], folder: Option<&str>) -> io::Result<()> {
     let refused = || io::Error::from_raw_os_error(libc::EINVAL);
     let (name, parent) = (path.file_name().unwrap().to_str().unwrap(), path.parent().unwrap());

@@ -1,10 +1,10 @@
 //! Hot arenas: memory on huge pages for objects that the application moves together.
 //!
-//! Owns: what stands behind an arena, 2 MiB at a time, and pieces of it. Never touches: the limit on huge pages that tracking has; whoever
-//! wants both makes the arena as large as may be.
+//! Owns: the backing of an arena, 2 MiB at a time, and pieces of it. Never touches: tracking's limit on huge pages; to limit arenas, too,
+//! make them no larger than allowed.
 //!
-//! Reserved huge pages are taken only where the whole arena has room, and they are reserved then and there, so that no access to it can
-//! fail later (SIGBUS); children do not get that memory, because a child's copy could. An arena that children are to have takes none.
+//! Reserved huge pages are used only if the pool has enough for the whole arena, and they are reserved at once, so no access can fail
+//! later (SIGBUS). Children do not inherit that memory, because an access to a child's copy could fail. An arena for children uses none.
 
 use std::io;
 use std::ptr::NonNull;
@@ -17,7 +17,7 @@ use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use crate::fork;
 use crate::judge::REGION;
 
-/// What stands behind an arena.
+/// What backs an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArenaBacking {
     /// Huge pages that were reserved in the machine's pool.
@@ -28,12 +28,12 @@ pub enum ArenaBacking {
     BasePages,
 }
 
-/// What an arena has and gives.
+/// An arena's size and backing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it lies.
+    /// Its address.
     pub address: u64,
-    /// Bytes that it may come to have.
+    /// Maximum size in bytes.
     pub bytes: u64,
     /// Bytes that it has taken from the machine so far.
     pub backed_bytes: u64,
@@ -53,7 +53,7 @@ struct State {
 }
 
 impl Arena {
-    /// Room for `bytes`, rounded up to 2 MiB. `for_children`: processes that this one forks may use it, too.
+    /// Reserves address space for `bytes`, rounded up to 2 MiB. `for_children`: forked children may use it, too.
     ///
     /// Errors: `EINVAL` for 0 bytes, `ENOMEM` no room in the address space.
     pub fn create(bytes: u64, for_children: bool) -> io::Result<Self> {
@@ -65,18 +65,17 @@ impl Arena {
         Ok(Self { state: Mutex::new(State { heap: Heap::of(memory), huge_bytes: 0 }), pool })
     }
 
-    /// A piece of so many bytes, aligned to 16. None if there is no room.
+    /// A piece of this size, aligned to 16. None if there is no room.
     pub fn take(&self, bytes: usize) -> Option<NonNull<u8>> {
         self.with_state(|state| state.take(bytes, self.pool))
     }
 
-    /// Takes a piece back, which nobody may use any more. Answers false, and does nothing, if no piece of this arena that is out begins
-    /// there.
+    /// Takes a piece back; nobody may use it any more. Returns false, and does nothing, if no live piece of this arena begins there.
     pub fn give_back(&self, address: usize) -> bool {
         self.with_state(|state| state.heap.give_back(address))
     }
 
-    /// What stands behind all of it that was taken from the machine so far.
+    /// What backs the memory taken from the machine so far.
     pub fn backing(&self) -> ArenaBacking {
         let extent = self.extent();
         match self.pool {
@@ -86,7 +85,7 @@ impl Arena {
         }
     }
 
-    /// How large it is.
+    /// Size and backing.
     pub fn extent(&self) -> Extent {
         self.with_state(|State { heap, huge_bytes }| {
             let (address, bytes) = heap.place();
@@ -96,7 +95,7 @@ impl Arena {
 
     fn with_state<T>(&self, call: impl FnOnce(&mut State) -> T) -> T {
         let _no_fork = fork::hold_off();
-        // Nothing in there panics half-way.
+        // No critical section panics half-way.
         call(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -110,7 +109,7 @@ impl State {
             if let Some(piece) = self.heap.take(bytes) {
                 return Some(piece);
             }
-            // What a heap is certain to find room in; what is free at the end joins what is added.
+            // Enough that the heap is certain to find room; free space at the end merges with what is added.
             let wanted = bytes.checked_add(bytes / 16 + 256)?.checked_next_multiple_of(REGION as usize)?;
             self.grow(wanted, pool).ok()?;
         }
@@ -120,7 +119,7 @@ impl State {
         let mut huge = 0;
         self.heap.grow(bytes, |memory, offset, bytes| {
             for offset in (offset..offset + bytes).step_by(REGION as usize) {
-                // Here and not at the first access, so that what cannot be had is an error and not the program's end.
+                // Now and not at the first access, so a shortage is an error and does not kill the program.
                 huge += u64::from(back(memory, offset, pool)?) * REGION;
             }
             Ok(())
@@ -130,20 +129,20 @@ impl State {
     }
 }
 
-/// Backs 2 MiB with memory; says whether with a huge page.
+/// Backs 2 MiB with memory; returns whether with a huge page.
 pub(crate) fn back(memory: &mut AlignedMemory, offset: usize, pool: bool) -> io::Result<bool> {
     if !pool {
-        // Where huge pages are on request this makes one; where they are off, collapsing may do it still.
+        // In the mode `madvise` this makes a huge page; in the mode `never` collapsing may still do it.
         let _ = memory.advise(offset, REGION as usize, OwnAdvice::HugePage);
     }
     memory.advise(offset, REGION as usize, OwnAdvice::Populate)?;
     Ok(pool || collapse_own(memory.address() + offset as u64, REGION).is_ok())
 }
 
-/// The whole of it from the machine's pool, if it has so much to give out.
+/// All of it from the machine's pool, if that has enough free pages.
 fn pooled(bytes: usize) -> Option<AlignedMemory> {
     let mut memory = AlignedMemory::pooled(bytes).ok()?;
-    // The kernel has reserved the pages; memory that children got, too, could lose them to a child.
+    // The kernel has reserved the pages; a child that inherited the memory could use them up.
     memory.advise(0, bytes, OwnAdvice::NotForChildren).ok().map(|()| memory)
 }
 

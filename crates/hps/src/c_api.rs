@@ -134,21 +134,21 @@ pub struct hps_arena_info {
     pub huge_bytes: u64,
 }
 
-// SAFETY: whoever sets functions promises that they may be called on any thread, one at a time.
+// SAFETY: the caller that sets functions promises that they may be called on any thread, one at a time.
 unsafe impl Send for hps_functions {}
 
-// SAFETY: 0 stands for no function and no context.
+// SAFETY: 0 means no function and no context.
 const NO_FUNCTIONS: hps_functions =
     hps_functions { size: size_of::<hps_functions>() as u32, ..unsafe { std::mem::zeroed() } };
 
-/// The functions that are set now, whichever they are when one is called.
+/// Calls the functions that are set at the time of the call.
 struct Current;
 
 impl Application for Current {
     fn begin(&self, pages: &[Page]) {
         let hps_functions { context, begin, .. } = functions();
         if let Some(begin) = begin {
-            // SAFETY: whoever set the function promised that it and its context can be used until other functions are set.
+            // SAFETY: the caller that set the function promised that it and its context remain usable until other functions are set.
             unsafe { begin(context, pages.as_ptr(), pages.len() as u64) };
         }
     }
@@ -181,7 +181,7 @@ impl Application for Current {
     }
 }
 
-/// What a process has of this library.
+/// This process's state in the library.
 struct State {
     pid: u32,
     tracking: Mutex<Option<Tracking>>,
@@ -194,21 +194,21 @@ struct Tracking {
     wake: bool,
 }
 
-/// Never freed: a forked child leaves its parent's to its parent, whose locks it may have copied while they were held.
+/// Never freed: a forked child leaves its parent's state alone, because it may have copied locks that were held.
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 
 fn state() -> &'static State {
     let pid = std::process::id();
     loop {
         let found = STATE.load(Ordering::Acquire);
-        // SAFETY: what is stored there was leaked, and is never changed but through its locks.
+        // SAFETY: the pointer was leaked, and the state is only changed under its locks.
         if let Some(state) = unsafe { found.as_ref() }.filter(|state| state.pid == pid) {
             return state;
         }
         let fresh = State { pid, tracking: Mutex::new(None), functions: Mutex::new(NO_FUNCTIONS) };
         let fresh = Box::into_raw(Box::new(fresh));
         if STATE.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: it was made above, and nobody else has seen it.
+            // SAFETY: it was created above, and nobody else has seen it.
             drop(unsafe { Box::from_raw(fresh) });
         }
     }
@@ -218,7 +218,7 @@ fn functions() -> hps_functions {
     *locked(&state().functions)
 }
 
-/// 0 or a negative errno, whose words are kept for `hps_error`.
+/// 0 or a negative errno; keeps the message for `hps_error`.
 fn answer(result: Result<(), TrackError>) -> c_int {
     let Err(error) = result else { return 0 };
     c_error::keep(&error);
@@ -242,7 +242,7 @@ fn invalid(doing: &'static str) -> TrackError {
 /// `options` is NULL, for the defaults, or points to a `struct hps_options` whose pointers are NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_enable_track(options: *const hps_options) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let (settings, mode, wake) = match unsafe { settings(options) } {
         Ok(read) => read,
         Err(error) => return answer(Err(error)),
@@ -278,7 +278,7 @@ pub extern "C" fn hps_disable_track() -> c_int {
             0
         }
         Some(ended) => {
-            // Its thread may want this lock for a last time.
+            // Its thread may need this lock one last time.
             drop(tracking);
             ended.tracker.end();
             0
@@ -297,7 +297,7 @@ pub extern "C" fn hps_disable_track() -> c_int {
 /// time, until tracking ended or others were set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_set_functions(functions: *const hps_functions) -> c_int {
-    // SAFETY: the caller says so; the size is the first field of every version.
+    // SAFETY: guaranteed by the caller; the size is the first field of every version.
     let set = match unsafe { functions.as_ref() } {
         None => NO_FUNCTIONS,
         Some(set) if set.size as usize == size_of::<hps_functions>() => *set,
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn hps_wait_signal(limit_ms: i64, report: *mut Report) -> 
     }
     let limit = u64::try_from(limit_ms).ok().map(Duration::from_millis);
     answer(tracker.wait(limit, &Current).map(|told| {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         if let Some(report) = unsafe { report.as_mut() } {
             *report = told;
         }
@@ -342,7 +342,7 @@ pub unsafe extern "C" fn hps_wait_signal(limit_ms: i64, report: *mut Report) -> 
 /// `region` points to a `struct hps_region`, of which the pages are not read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_judge(region: *const hps_region) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let count = unsafe { region.as_ref() }.map_or(0, |region| region.pages_count);
     match judge::verdict(count) {
         RegionVerdict::Keep => HPS_KEEP,
@@ -364,7 +364,7 @@ pub unsafe extern "C" fn hps_judge(region: *const hps_region) -> c_int {
 /// `arena` points to a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_arena_create(bytes: u64, flags: u32, arena: *mut *mut hps_arena) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let Some(place) = (unsafe { arena.as_mut() }) else {
         return answer(Err(invalid("make an arena: no place for it")));
     };
@@ -380,7 +380,7 @@ pub unsafe extern "C" fn hps_arena_create(bytes: u64, flags: u32, arena: *mut *m
 /// `arena` is one that was made and not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_arena_alloc(arena: *mut hps_arena, bytes: u64) -> *mut c_void {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let Some(hps_arena(arena)) = (unsafe { arena.as_ref() }) else { return ptr::null_mut() };
     let piece = usize::try_from(bytes).ok().and_then(|bytes| arena.take(bytes));
     piece.map_or(ptr::null_mut(), |piece| piece.cast().as_ptr())
@@ -395,7 +395,7 @@ pub unsafe extern "C" fn hps_arena_alloc(arena: *mut hps_arena, bytes: u64) -> *
 /// `arena` is one that was made and not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_arena_free(arena: *mut hps_arena, piece: *mut c_void) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let given_back = unsafe { arena.as_ref() }.is_some_and(|hps_arena(arena)| arena.give_back(piece as usize));
     answer(if given_back { Ok(()) } else { Err(invalid("free what is no piece of this arena")) })
 }
@@ -407,7 +407,7 @@ pub unsafe extern "C" fn hps_arena_free(arena: *mut hps_arena, piece: *mut c_voi
 /// `arena` is one that was made and not destroyed, and `info` points to a `struct hps_arena_info`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_arena_get_info(arena: *const hps_arena, info: *mut hps_arena_info) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let (Some(hps_arena(arena)), Some(info)) = (unsafe { (arena.as_ref(), info.as_mut()) }) else {
         return answer(Err(invalid("describe an arena: NULL was given")));
     };
@@ -435,7 +435,7 @@ pub unsafe extern "C" fn hps_arena_get_info(arena: *const hps_arena, info: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_arena_destroy(arena: *mut hps_arena) {
     if let Some(arena) = NonNull::new(arena) {
-        // SAFETY: `hps_arena_create` made it, and the caller says that this is the only time that it is destroyed.
+        // SAFETY: `hps_arena_create` made it, and the caller guarantees that it is destroyed only once.
         drop(unsafe { Box::from_raw(arena.as_ptr()) });
     }
 }
@@ -444,9 +444,9 @@ pub unsafe extern "C" fn hps_arena_destroy(arena: *mut hps_arena) {
 ///
 /// As `hps_enable_track`.
 unsafe fn settings(options: *const hps_options) -> Result<(TrackingSettings, u32, bool), TrackError> {
-    // SAFETY: 0 stands for the default of each.
+    // SAFETY: 0 means the default for each field.
     let default = hps_options { size: size_of::<hps_options>() as u32, ..unsafe { std::mem::zeroed() } };
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let options = unsafe { options.as_ref() }.unwrap_or(&default);
     if options.size != default.size {
         return Err(invalid("read struct hps_options: its size is of no known version"));
@@ -457,12 +457,12 @@ unsafe fn settings(options: *const hps_options) -> Result<(TrackingSettings, u32
     let or = |value: u64, default: u64| if value == 0 { default } else { value };
     let ranges = match NonNull::new(options.ranges.cast_mut()) {
         None => &[],
-        // SAFETY: the caller says that so many are there; more than any process can have would be refused all the same.
+        // SAFETY: the caller guarantees that many; more ranges than allowed are refused anyway.
         Some(ranges) => unsafe { std::slice::from_raw_parts(ranges.as_ptr(), options.ranges_count.min(4096) as usize) },
     };
     let socket = match NonNull::new(options.socket.cast_mut()) {
         None => PathBuf::from(SOCKET),
-        // SAFETY: the caller says that it is a string.
+        // SAFETY: the caller guarantees that it is a string.
         Some(socket) => PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(socket.as_ptr()) }.to_bytes())),
     };
     let track = Track {

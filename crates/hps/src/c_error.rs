@@ -1,6 +1,6 @@
-//! The last error of a thread, in words, as C asks for it.
+//! The last error of a thread as a message for C.
 //!
-//! Owns: these words. Never touches: what went wrong; whoever found it says so.
+//! Owns: that message. Never touches: the error itself; the code that found it words it.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Keeps an error's words for `hps_error`.
+/// Keeps an error's message for `hps_error`.
 pub(crate) fn keep(error: &impl Display) {
     LAST_ERROR.set(CString::new(error.to_string().replace('\0', "")).unwrap_or_default());
 }

@@ -88,16 +88,16 @@ pub unsafe extern "C" fn hps_large_alloc(
     options: *const hps_large_options,
     large: *mut *mut hps_large,
 ) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let Some(place) = (unsafe { large.as_mut() }) else { return invalid("take memory: no place for it") };
-    // So that freeing it after an error is harmless.
+    // Freeing it after an error must be harmless.
     *place = std::ptr::null_mut();
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let options = match unsafe { options.as_ref() }.map_or(Ok(LargePageOptions::default()), read) {
         Ok(options) => options,
         Err(wrong) => return invalid(wrong),
     };
-    // What no address can reach is refused as too large.
+    // A size beyond the address space is refused as too large.
     match LargePages::allocate(usize::try_from(bytes).unwrap_or(usize::MAX), options) {
         Ok(memory) => {
             if !memory.refusals().is_empty() {
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn hps_large_alloc(
 /// `large` is NULL, or memory that was taken and not freed, and `info` is NULL or points to a `struct hps_large_info`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_large_get_info(large: *const hps_large, info: *mut hps_large_info) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let (Some(hps_large(memory)), Some(info)) = (unsafe { (large.as_ref(), info.as_mut()) }) else {
         return invalid("describe memory: NULL was given");
     };
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn hps_large_get_info(large: *const hps_large, info: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_large_free(large: *mut hps_large) {
     if let Some(large) = NonNull::new(large) {
-        // SAFETY: `hps_large_alloc` made it, and the caller says that this is the only time that it is freed.
+        // SAFETY: `hps_large_alloc` made it, and the caller guarantees that it is freed only once.
         drop(unsafe { Box::from_raw(large.as_ptr()) });
     }
 }
@@ -171,7 +171,7 @@ fn read(options: &hps_large_options) -> Result<LargePageOptions, &'static str> {
     Ok(LargePageOptions { policy, page_size, smaller_pages: options.flags & HPS_LARGE_NO_SMALLER == 0 })
 }
 
-/// Why each kind of page that was tried could not be had; what is wrong with several is said once.
+/// Why each kind of page that was tried was not available; a reason common to several is given once.
 fn joined(refusals: &[LargePagesError]) -> String {
     let mut reasons: Vec<String> = refusals.iter().map(ToString::to_string).collect();
     reasons.dedup();
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// No machine has so much, but each has addresses for it.
+    /// Exceeds any machine's memory, but not its address space.
     const TOO_MANY_BYTES: u64 = 1 << 46;
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
         if unsafe { hps_large_alloc(TOO_MANY_BYTES, &raw const options, &raw mut large) } != 0 {
             return eprintln!("skipped: this system promises no memory that it does not have");
         }
-        // SAFETY: the words are a string, which is copied before the next error.
+        // SAFETY: the message is a string, and is copied before the next error.
         let said = unsafe { CStr::from_ptr(c_error::hps_error()) }.to_string_lossy().into_owned();
         // SAFETY: it was just made, and `hps_large` is freed once.
         let refusals = unsafe { (*large).0.refusals().to_vec() };

@@ -1,6 +1,6 @@
-//! The daemon, as a client sees it: a connection, and a file of memory in which lists of active pages appear.
+//! The daemon as a client sees it: a connection, and a file in memory where lists of active pages appear.
 //!
-//! Owns: one registration. Never touches: signals, or what is made of a list.
+//! Owns: one registration. Never touches: signals, or what is done with a list.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -18,12 +18,12 @@ use crate::TrackError;
 use crate::list::List;
 use crate::wire::{Head, Notice, Page, Track, VERSION};
 
-/// For the daemon to take a connection, and to answer.
+/// Time for the daemon to accept a connection, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// An answer in bytes at most.
+/// Maximum length of an answer in bytes.
 const LONGEST_ANSWER: usize = 4 << 10;
 
-/// One client's place with the daemon; leaving it ends that.
+/// A client's registration with the daemon; closing it ends tracking.
 #[derive(Debug)]
 pub(crate) struct Registration {
     path: PathBuf,
@@ -31,13 +31,13 @@ pub(crate) struct Registration {
     list: File,
     /// The sequence number of the list read last.
     taken: u64,
-    /// Whose it is: a forked child has a copy.
+    /// The process that registered: a forked child has a copy.
     pid: u32,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Children that were forked meanwhile hold the connection open.
+        // Children forked meanwhile hold the connection open, so closing it is not enough.
         if self.pid == std::process::id() {
             let _ = self.stream.shutdown(std::net::Shutdown::Both);
         }
@@ -67,7 +67,7 @@ impl Registration {
             _ => told(cause),
         })?;
         set_socket_timeout(&stream, Timeout::Recv, Some(PATIENCE)).map_err(|error| told(error.into()))?;
-        // Whoever is refused on connecting cannot send any more, and still finds the reason.
+        // A client that is refused on connecting cannot send any more, but can still read the reason.
         let sent = send_all(&stream, &track.line());
         let mut line = Vec::new();
         let mut list = None;
@@ -90,18 +90,18 @@ impl Registration {
         }
     }
 
-    /// What to wait for: it becomes readable when the daemon ends the connection.
+    /// The descriptor to wait for: it becomes readable when the daemon closes the connection.
     pub(crate) fn connection(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// To say something to the daemon while another thread waits.
+    /// A handle for sending notices to the daemon while another thread waits.
     pub(crate) fn speaker(&self) -> io::Result<UnixStream> {
         self.stream.try_clone()
     }
 
-    /// The list that was not read yet, if there is one; the daemon then may write the next. Errors: the daemon is gone, or writes what
-    /// is no list.
+    /// The next unread list, if there is one; the daemon may then write the next. Errors: the daemon is gone, or writes an invalid
+    /// list.
     pub(crate) fn take(&mut self) -> Result<Option<List>, TrackError> {
         let told = |cause| TrackError::Daemon { path: self.path.clone(), cause };
         let Some(head) = self.head().map_err(told)?.filter(|head| head.sequence > self.taken) else { return Ok(None) };
@@ -111,19 +111,19 @@ impl Registration {
         Ok(Some(pages))
     }
 
-    /// None where nothing was written yet.
+    /// None if nothing was written yet.
     fn head(&self) -> io::Result<Option<Head>> {
         let mut bytes = [0; Head::LEN];
         match self.list.read_exact_at(&mut bytes, 0) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
             Err(error) => Err(error),
-            // Pages of the first list are there, and the head that follows them is not.
+            // The pages of the first list are there, but the head, which is written after them, is not.
             Ok(()) if bytes == [0; Head::LEN] => Ok(None),
             Ok(()) => Head::parse(&bytes).map(Some).map_err(io::Error::other),
         }
     }
 
-    /// By reading and not by mapping: memory that is cut off under a reader would end the program (SIGBUS).
+    /// Reads instead of mapping: a file truncated under a mapping would kill the program (SIGBUS).
     fn read(&self, head: Head) -> io::Result<List> {
         let there = self.list.metadata()?.len().saturating_sub(Head::LEN as u64) / Page::LEN as u64;
         if head.pages > there {
@@ -142,7 +142,7 @@ pub(crate) mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread::{self, JoinHandle};
 
-    /// A daemon of one client, which answers with this line.
+    /// A fake daemon for one client, which answers with this line.
     pub(crate) struct Stand {
         pub(crate) path: PathBuf,
         listener: UnixListener,
@@ -155,7 +155,7 @@ pub(crate) mod tests {
             Self { listener: UnixListener::bind(&path).unwrap(), path }
         }
 
-        /// Takes the next client: its connection, what it asked, and the file of its lists.
+        /// Accepts the next client: its connection, its request, and the file for its lists.
         pub(crate) fn serve(&self, answer: &str) -> (BufReader<UnixStream>, String, File) {
             let (stream, _) = self.listener.accept().unwrap();
             let list = memfd_create("list", MemfdFlags::CLOEXEC).unwrap();

@@ -1,4 +1,4 @@
-//! Why a call failed, in words and as the errno that C gets.
+//! Why a call failed, as a message and as the errno that C gets.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::color::ColorError;
 use crate::wire::WireError;
 
-/// Why a call failed: tracking, mostly.
+/// Why a call failed, usually one about tracking.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum TrackError {
@@ -39,7 +39,7 @@ pub enum TrackError {
 }
 
 impl TrackError {
-    /// As C gets it: positive.
+    /// The errno for C, positive.
     pub fn errno(&self) -> i32 {
         match self {
             TrackError::NoDaemon { .. } => libc::ECONNREFUSED,

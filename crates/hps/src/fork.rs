@@ -1,7 +1,8 @@
-//! Locks that a forked child copies: it must not get one while another thread of its parent's holds it, for it would never be free.
+//! Locks that a forked child copies: the child must not inherit one that another thread of its parent holds, because it would never be
+//! released.
 //!
-//! Owns: one lock more, which threads share while they hold any other that a child will want, and which whoever forks has to itself. Never
-//! touches: what those others guard.
+//! Owns: one more lock. Threads share it while they hold any other lock that a child will need; a thread that forks takes it exclusively.
+//! Never touches: what those other locks guard.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,18 +17,18 @@ thread_local! {
     static HELD: RefCell<Option<RwLockWriteGuard<'static, ()>>> = const { RefCell::new(None) };
 }
 
-/// Nobody forks while this is held, which must not be for a second time on one thread.
+/// No thread forks while this is held. A thread must not take it twice.
 pub(crate) fn hold_off() -> RwLockReadGuard<'static, ()> {
     static READY: AtomicBool = AtomicBool::new(false);
     if !READY.load(Ordering::Acquire) {
-        // Several threads may do it, which is no harm; a lock against that could itself be copied while it is held.
+        // Several threads may do this at once, which is harmless; a lock against that could itself be copied while held.
         READY.store(around(before, after).is_ok(), Ordering::Release);
     }
     FORKING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 extern "C" fn before() {
-    // A thread that ends has no variables of its own any more, and forks without.
+    // The thread-locals of an exiting thread are gone; it forks without the lock.
     let _ = HELD.try_with(|held| {
         held.borrow_mut().get_or_insert_with(|| FORKING.write().unwrap_or_else(PoisonError::into_inner));
     });

@@ -1,7 +1,7 @@
-//! What is to be done with each 2 MiB in which pages are active, and doing it.
+//! Decides what to do with each region that has active pages, and carries it out.
 //!
-//! Owns: the rule, the limit on huge pages, and the account of what was done. Never touches: where a list comes from, or memory; whoever
-//! has a list converts, and objects are moved by the application.
+//! Owns: the rule, the limit on huge pages, and the report on what was done. Never touches: the source of lists, or memory; the caller
+//! converts regions, and the application moves its objects.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::wire::Page;
 pub(crate) const REGION: u64 = 2 << 20;
 /// Base pages of a region.
 const PAGES: u64 = 512;
-/// Of a region's pages one in so many must be active for it to be converted where it is.
+/// One in this many of a region's pages must be active for it to be converted in place.
 const ONE_IN: u64 = 4;
 
 /// A region with active pages.
@@ -26,39 +26,39 @@ pub struct ActiveRegion<'a> {
     pub walks_per_second: f64,
 }
 
-/// What is to be done with a region.
+/// What to do with a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionVerdict {
     /// Nothing.
     Keep,
-    /// Put it on a huge page where it is.
+    /// Put it on a huge page in place.
     Convert,
     /// The application moves its hot objects together.
     Compact,
 }
 
-/// What an application knows of its own memory. All of it is called on the thread that works through a list, one call at a time.
+/// What an application knows about its own memory. Methods are called one at a time, on the thread that works through a list.
 pub trait Application: Send + Sync {
-    /// Before a list is worked through: all active pages, ascending.
+    /// Called before a list is worked through: all active pages, ascending.
     fn begin(&self, pages: &[Page]) {
         let _ = pages;
     }
 
-    /// What is to be done with a region; regions come in the order of their walks, those with the most first.
+    /// What to do with a region. Regions come in descending order of page walks.
     fn judge(&self, region: &ActiveRegion<'_>) -> RegionVerdict {
         self::judge(region)
     }
 
-    /// Moves the hot objects of a region elsewhere, such as into an [`crate::Arena`]. Answers with the bytes moved, or an errno. None if
+    /// Moves the hot objects of a region elsewhere, for example into an [`crate::Arena`]. Returns the bytes moved, or an errno. None if
     /// the application cannot.
     ///
-    /// Errors: the application's own errno, which [`Report::last_error`] then tells.
+    /// Errors: the application's own errno, reported as [`Report::last_error`].
     fn compact(&self, region: &ActiveRegion<'_>) -> Option<Result<u64, i32>> {
         let _ = region;
         None
     }
 
-    /// After a list was worked through.
+    /// Called after a list was worked through.
     fn end(&self, report: &Report) {
         let _ = report;
     }
@@ -69,7 +69,7 @@ pub struct Judge;
 
 impl Application for Judge {}
 
-/// The rule where the application has none: a region of which at least a quarter is active is converted, any other compacted.
+/// The rule for applications without their own: a region is converted if at least a quarter of it is active, otherwise compacted.
 pub fn judge(region: &ActiveRegion<'_>) -> RegionVerdict {
     verdict(region.pages.len() as u64)
 }
@@ -103,7 +103,7 @@ pub struct Report {
     pub last_error: i32,
 }
 
-/// Regions of ascending pages, those with the most walks first.
+/// The regions of ascending pages, in descending order of page walks.
 pub(crate) fn regions(pages: &[Page]) -> Vec<ActiveRegion<'_>> {
     let same = |one: &Page, other: &Page| one.address / REGION == other.address / REGION;
     let mut regions: Vec<ActiveRegion<'_>> = pages
@@ -118,7 +118,7 @@ pub(crate) fn regions(pages: &[Page]) -> Vec<ActiveRegion<'_>> {
     regions
 }
 
-/// Memory that may be put on huge pages, of which some is.
+/// The limit on memory that may be put on huge pages, and how much has been.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     pub(crate) most_bytes: u64,
@@ -130,7 +130,7 @@ impl Allowance {
         Self { most_bytes, used_bytes: AtomicU64::new(0) }
     }
 
-    /// Room for so many bytes more, which are used from now on.
+    /// Uses up this many bytes if there is room for them.
     fn take(&self, bytes: u64) -> bool {
         let taken = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.most_bytes);
         self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(regions(&[]), []);
     }
 
-    /// Judges by the number of pages, and notes what it is to compact.
+    /// Judges by the number of pages, and records what it is asked to compact.
     #[derive(Default)]
     struct Notes {
         compacted: Mutex<Vec<u64>>,

@@ -1,14 +1,14 @@
-//! libhps: an application that manages its own memory is told which of it is hot, and sees to it that they lie on huge pages:
-//! dense ones are converted where they are, scattered hot objects are moved together by the application itself.
+//! libhps: tells an application that manages its own memory which of its pages are hot, and moves hot memory to huge pages: dense regions
+//! are converted in place, scattered hot objects are moved together by the application.
 //!
-//! Owns: the C interface ([`c_api`]), tracking ([`tracking`]), the rules by which regions are judged ([`judge`]), memory for what is
+//! Owns: the C interface ([`c_api`]), tracking ([`tracking`]), the rules for judging regions ([`judge`]), arenas for objects that are
 //! moved together ([`arena`]), and memory that is spread evenly over a cache ([`color`]). Never touches: the application's objects, or any
-//! process but its own.
+//! other process.
 //!
-//! The daemon observes ([`daemon`] is its side as seen from here, [`wire`] what is said); without one the application sees its own
-//! writes ([`own`]). Children may use the library, too ([`fork`]).
+//! The daemon observes ([`daemon`] is the client's side, [`wire`] the protocol); without a daemon the application tracks its own writes
+//! ([`own`]). Children may use the library, too ([`fork`]).
 //!
-//! All of that is Linux's. Other systems have the C interface to large pages ([`c_large`]) and its errors ([`c_error`]).
+//! All of that is for Linux. Other systems have the C interface to large pages ([`c_large`]) and its errors ([`c_error`]).
 
 #[cfg(target_os = "linux")]
 mod arena;

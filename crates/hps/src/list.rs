@@ -1,6 +1,6 @@
-//! A list of active pages, in memory that goes back to the machine with it: an allocator would keep it, and it may be large.
+//! A list of active pages, in memory of its own that is freed with it: an allocator would retain it, and it may be large.
 //!
-//! Owns: that memory. Never touches: where lists come from.
+//! Owns: that memory. Never touches: the source of lists.
 
 use std::io;
 use std::ops::Deref;
@@ -17,15 +17,15 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// So many pages, of which `read` writes the bytes as they stand in a list's file. Errors: its own, `ENOMEM`.
+    /// A list of `pages` pages; `read` writes their bytes as in a list's file. Errors: those of `read`, `ENOMEM`.
     pub(crate) fn read(pages: usize, read: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Self> {
-        // A mapping of nothing cannot be had.
+        // An empty mapping is not possible.
         let mut memory = AlignedMemory::anonymous((pages * Page::LEN).max(1))?;
         read(&mut memory.bytes_mut()[..pages * Page::LEN])?;
         Ok(Self { memory, pages })
     }
 
-    /// The first so many of these. Errors: `ENOMEM`.
+    /// The first `count` of these pages. Errors: `ENOMEM`.
     pub(crate) fn of(count: usize, pages: impl Iterator<Item = Page>) -> io::Result<Self> {
         Self::read(count, |bytes| {
             bytemuck::cast_slice_mut(bytes).iter_mut().zip(pages).for_each(|(place, page)| *place = page);

@@ -1,7 +1,7 @@
-//! Without a daemon: which of its own pages a process writes (`PAGEMAP_SCAN`, Linux 6.7), no privilege needed.
+//! Without a daemon: tracks which of its own pages a process writes (`PAGEMAP_SCAN`, Linux 6.7), without any privilege.
 //!
-//! Owns: watching the ranges of interest, and converting what is watched. Never touches: memory that nobody named. Pages that are only
-//! read are not seen.
+//! Owns: tracking the ranges of interest, and converting tracked regions. Never touches: memory outside those ranges. Pages that are only
+//! read go unnoticed.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::wire::{Page, Range, Track};
 
 const BASE_PAGE: u64 = 4096;
 
-/// Watches writes to some of this process's memory.
+/// Tracks writes to parts of this process's memory.
 pub(crate) struct OwnWatch {
     watch: WriteWatch,
     ranges: Vec<Range>,
@@ -26,7 +26,7 @@ pub(crate) struct OwnWatch {
 }
 
 impl OwnWatch {
-    /// Watches from now on. Errors: the kernel is older than 6.7 or forbids it, or of a range nothing is mapped.
+    /// Starts tracking. Errors: the kernel is older than 6.7 or forbids it, or nothing is mapped in a range.
     pub(crate) fn of(track: &Track) -> Result<Self, TrackError> {
         let refused = |cause| TrackError::System { doing: "watch this process's own writes", cause };
         if track.ranges.is_empty() {
@@ -41,12 +41,12 @@ impl OwnWatch {
         Ok(Self { watch, ranges, threshold_pages, interval, since: Instant::now() })
     }
 
-    /// When there may be a list next.
+    /// The earliest time of the next list.
     pub(crate) fn next(&self) -> Instant {
         self.since + self.interval
     }
 
-    /// What was written since the last time, if the time is over and it was enough.
+    /// The pages written since the last list, if the interval has passed and there are enough.
     pub(crate) fn take(&mut self) -> Result<Option<List>, TrackError> {
         let elapsed = self.since.elapsed();
         if elapsed < self.interval {
@@ -68,13 +68,13 @@ impl OwnWatch {
         List::of(pages as usize, written).map(Some).map_err(refused)
     }
 
-    /// What was written in a range. What was mapped there since the last time is watched from now on; until that succeeds nothing of the
-    /// range is listed.
+    /// The pages written in a range. Memory mapped there meanwhile is tracked from now on; until that succeeds, nothing in the range is
+    /// listed.
     fn take_from(&self, range: &Range, runs: &mut Vec<PageRun>) -> io::Result<()> {
         let len = range.end - range.start;
         match self.watch.take_written(range.start, len, |run| runs.push(run)) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                // It may be unmapped again just now, or of a kind that cannot be watched: the next scan tries again.
+                // It may just have been unmapped, or be of a kind that cannot be tracked: the next scan retries.
                 let _ = self.watch.add(range.start, len);
                 Ok(())
             }
@@ -82,13 +82,13 @@ impl OwnWatch {
         }
     }
 
-    /// Puts a region on a huge page, which protected pages cannot be put on: it is left alone from now on, or watched again if the kernel
-    /// refuses. Errors: the kernel's.
+    /// Puts a region on a huge page. Protected pages prevent that, so tracking of the region ends, or resumes if the kernel refuses.
+    /// Errors: the kernel's.
     pub(crate) fn convert(&mut self, region: u64) -> io::Result<()> {
         let end = region + REGION;
         let inside: Vec<Range> = self.ranges.iter().filter_map(|range| between(range, region, end)).collect();
         for part in &inside {
-            // What is not mapped any more, the kernel refuses to convert, too.
+            // If it is no longer mapped, the kernel refuses to convert it, too.
             let _ = self.watch.remove(part.start, part.end - part.start);
         }
         let converted = collapse_own(region, REGION);
@@ -97,7 +97,7 @@ impl OwnWatch {
             self.ranges = self.ranges.iter().flat_map(around).flatten().collect();
         } else {
             for part in &inside {
-                // Where this fails the next scan finds it out, and tries again.
+                // If this fails, the next scan notices and retries.
                 let _ = self.watch.add(part.start, part.end - part.start);
             }
         }
@@ -119,10 +119,10 @@ mod tests {
 
     const NOTHING: [u64; 0] = [];
 
-    /// 8 MiB that are watched. None where the kernel cannot do it.
+    /// 8 MiB that are tracked. None if the kernel does not support it.
     fn watched() -> Option<(AlignedMemory, OwnWatch)> {
         let mut memory = AlignedMemory::anonymous(8 << 20).unwrap();
-        // Wherever huge pages are the rule, too, it begins on base pages.
+        // Starts on base pages even where huge pages are the default.
         memory.advise(0, 8 << 20, OwnAdvice::NoHugePage).unwrap();
         memory.bytes_mut().fill(1);
         memory.advise(0, 8 << 20, OwnAdvice::HugePage).unwrap();
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// What is listed after so many pages of a region were written, counted from the start of the memory.
+    /// The list after writing this many pages of a region; pages are counted from the start of the memory.
     fn listed_after(memory: &mut AlignedMemory, watch: &mut OwnWatch, pages: usize, region: usize) -> Vec<u64> {
         for page in 0..pages {
             memory.bytes_mut()[(region << 21) + page * 4096] = 2;
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn what_is_mapped_anew_is_watched_from_then_on() {
         let Some((mut memory, mut watch)) = watched() else { return };
-        // As memory is that somebody unmapped and mapped again.
+        // This has the same effect as unmapping and mapping it again.
         watch.watch.remove(memory.address() + REGION, REGION).unwrap();
         assert_eq!(listed_after(&mut memory, &mut watch, 200, 1), NOTHING, "nobody has watched it");
         assert_eq!(listed_after(&mut memory, &mut watch, 150, 1), (512..662).collect::<Vec<_>>());

@@ -1,10 +1,9 @@
-//! Being tracked: registering, waiting for a list, working through it, and coming back when the daemon does.
+//! Tracking: registering, waiting for a list, working through it, and reconnecting when the daemon returns.
 //!
-//! Owns: one process's tracking, by a thread of its own or by a thread of the application's that waits. Never touches: C; see
-//! [`crate::c_api`].
+//! Owns: one process's tracking, by a thread of the library or by an application thread that waits. Never touches: C; see [`crate::c_api`].
 //!
-//! A signal only says "read": anybody may send one, and none tells more than the list's sequence number does, which is read before each
-//! wait. So none is ever missed, and one too many costs a read of 32 bytes.
+//! A signal only means "read": any process may send one, and it carries no more information than the list's sequence number, which is read
+//! before each wait. So no list is ever missed, and a superfluous signal costs a read of 32 bytes.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -28,38 +27,38 @@ use crate::list::List;
 use crate::own::OwnWatch;
 use crate::wire::{Notice, Page, Track};
 
-/// How long a daemon that is gone is waited for before it is tried again.
+/// How long to wait before retrying a daemon that is gone.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How a process wants to be tracked.
+/// How a process is to be tracked.
 #[derive(Clone, Debug)]
 pub struct TrackingSettings {
-    /// What the daemon is asked for.
+    /// What to request from the daemon.
     pub track: Track,
-    /// Where it listens.
+    /// The daemon's socket.
     pub socket: PathBuf,
-    /// Without a daemon, watch this process's own writes to the ranges of interest.
+    /// Without a daemon, track this process's own writes to the ranges of interest.
     pub own_writes: bool,
-    /// Bytes that may be put on huge pages where they are.
+    /// Bytes that may be put on huge pages in place.
     pub most_huge_bytes: u64,
 }
 
 /// A process that is tracked, until this is dropped.
 pub struct ProcessTracking {
     shared: Arc<Shared>,
-    /// Where the library itself waits.
+    /// The library's own thread, if it has one.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the thread that waits and those that say something have in common.
+/// State shared by the waiting thread and the threads that send notices.
 struct Shared {
     settings: TrackingSettings,
     allowance: Allowance,
-    /// Of the one thread that waits.
+    /// Used only by the waiting thread.
     source: Mutex<Source>,
-    /// To say something to the daemon, which is not said twice.
+    /// The connection for notices; each is sent once.
     speaker: Mutex<Option<UnixStream>>,
-    /// Becomes readable on the signal.
+    /// Becomes readable when the signal arrives.
     rung: UnixStream,
     handler: SigId,
     /// Becomes readable when tracking ends.
@@ -71,7 +70,7 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// The one thread that waits or works through a list.
+/// Held by the one thread that waits or works through a list.
 struct Busy<'a>(&'a AtomicBool);
 
 impl Drop for Busy<'_> {
@@ -80,10 +79,10 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// Where lists come from.
+/// The source of lists.
 enum Source {
     Daemon(Registration),
-    /// Until there is a daemon again, from this process's own writes, if it watches them.
+    /// While there is no daemon: this process's own writes, if it tracks them.
     Alone {
         watch: Option<OwnWatch>,
         next_try: Instant,
@@ -91,15 +90,16 @@ enum Source {
 }
 
 impl ProcessTracking {
-    /// Tracked from now on; lists are fetched and worked through by [`ProcessTracking::wait`].
+    /// Starts tracking; [`ProcessTracking::wait`] fetches lists and works through them.
     ///
-    /// Errors: something asked for cannot be had, or there is neither a daemon nor another way; a daemon that goes away later is waited for.
+    /// Errors: a request cannot be met, or there is neither a daemon nor an alternative. If a daemon goes away later, the library waits for
+    /// it.
     pub fn new(settings: TrackingSettings) -> Result<Self, TrackError> {
         Ok(Self { shared: Arc::new(Shared::new(settings)?), thread: Mutex::new(None) })
     }
 
-    /// The same, but lists are fetched and worked through by a thread of the library's, which alone takes the signal where the kernel can
-    /// do that. Errors: the same, and `EAGAIN` no thread can be had.
+    /// The same, but a thread of the library fetches lists and works through them, and alone receives the signal if the kernel supports
+    /// that. Errors: the same, and `EAGAIN` no thread can be created.
     pub fn with_thread(settings: TrackingSettings, application: Arc<dyn Application>) -> Result<Self, TrackError> {
         let (tell, told) = std::sync::mpsc::channel();
         let work = move || {
@@ -109,13 +109,13 @@ impl ProcessTracking {
                 Track { thread: Some(rustix::thread::gettid().as_raw_nonzero().get() as u32), ..settings.track };
             let made = Shared::new(TrackingSettings { track, ..settings }).map(Arc::new);
             let shared = made.as_ref().ok().cloned();
-            // Whoever waits for this is there until it came.
+            // The receiver waits until this arrives.
             let _ = tell.send(made);
             while let Some(shared) = &shared {
                 match shared.next(None, &*application) {
                     Ok(_) => {}
                     Err(TrackError::Ended) => return,
-                    // What there is to say was said when it was tried for the first time.
+                    // The first attempt has already reported the error.
                     Err(_) => _ = shared.pause(Instant::now() + AGAIN),
                 }
             }
@@ -126,14 +126,14 @@ impl ProcessTracking {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Waits for a list and works through it on this thread. None: for as long as it takes.
+    /// Waits for a list and works through it on this thread. A limit of None waits indefinitely.
     ///
-    /// Errors: `TimedOut`; `Ended` by another thread; `Busy` one waits already; what is wrong with the daemon if it refuses.
+    /// Errors: `TimedOut`; `Ended` by another thread; `Busy` another thread waits already; the daemon's reason if it refuses.
     pub fn wait(&self, limit: Option<Duration>, application: &dyn Application) -> Result<Report, TrackError> {
         self.shared.next(limit.map(|limit| Instant::now() + limit), application)
     }
 
-    /// Enough was converted: nothing is observed any more until the walks of this process have risen again, then a list comes.
+    /// Enough was converted: stop observing until the page walks of this process have risen again; then a list comes.
     pub fn rest(&self) {
         self.shared.say(Notice::Rest);
     }
@@ -143,7 +143,7 @@ impl ProcessTracking {
         self.shared.say(Notice::Watch);
     }
 
-    /// Whether a thread of the library's waits.
+    /// Whether a thread of the library waits.
     pub fn has_thread(&self) -> bool {
         locked(&self.thread).is_some()
     }
@@ -153,14 +153,14 @@ impl ProcessTracking {
         self.shared.resting.load(Ordering::Relaxed)
     }
 
-    /// Ends tracking. A list that the library's thread works through just now is finished first, unless this is called while doing it.
+    /// Ends tracking. If the library's thread is working through a list, that is finished first, unless that very thread calls this.
     pub fn end(&self) {
-        // Whoever waits finds it, now or later.
+        // A waiting thread notices this now or later.
         self.shared.over.store(true, Ordering::Release);
         let _ = (&self.shared.end).write(&[1]);
         let thread = locked(&self.thread).take();
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
-            // It has nothing left to tell.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }
@@ -175,7 +175,7 @@ impl Drop for ProcessTracking {
 impl Drop for Shared {
     fn drop(&mut self) {
         let _no_fork = fork::hold_off();
-        // The handler itself stays and does nothing, so that a signal that was under way ends nobody.
+        // The handler stays installed without effect, so a pending signal does not kill the process.
         signal_hook::low_level::unregister(self.handler);
     }
 }
@@ -192,7 +192,7 @@ impl Shared {
         let (rung, ring) = UnixStream::pair().map_err(system("make a pair of sockets"))?;
         let (ended, end) = UnixStream::pair().map_err(system("make a pair of sockets"))?;
         rung.set_nonblocking(true).map_err(system("set up a socket"))?;
-        // Before the daemon knows of the signal: without a handler it would end the program.
+        // Before the daemon knows the signal: without a handler it would kill the program.
         let handler = handle(signal, ring).map_err(system("handle a signal"))?;
         let shared = Self {
             allowance: Allowance::of(settings.most_huge_bytes),
@@ -230,7 +230,7 @@ impl Shared {
                 return Err(TrackError::Ended);
             }
             if let Some(pages) = self.poll(&mut source)? {
-                // A list that was under way when the rest began ends it on both sides.
+                // A list that was already on its way when the rest began ends the rest on both sides.
                 if self.resting.load(Ordering::Relaxed) {
                     self.say(Notice::Watch);
                 }
@@ -243,7 +243,7 @@ impl Shared {
         }
     }
 
-    /// What there is now, without waiting.
+    /// The list that is available now, without waiting.
     fn poll(&self, source: &mut Source) -> Result<Option<List>, TrackError> {
         match source {
             Source::Daemon(registration) => Ok(registration.take().unwrap_or_else(|_| {
@@ -256,7 +256,7 @@ impl Shared {
         }
     }
 
-    /// Registers, or watches what can be seen without a daemon. Errors: as [`ProcessTracking::new`].
+    /// Registers, or starts what is possible without a daemon. Errors: as [`ProcessTracking::new`].
     fn connect(&self) -> Result<Source, TrackError> {
         match self.register() {
             Err(TrackError::NoDaemon { .. }) if self.settings.own_writes => {
@@ -269,7 +269,7 @@ impl Shared {
 
     fn register(&self) -> Result<Source, TrackError> {
         let registration = Registration::open(&self.settings.socket, &self.settings.track)?;
-        // Whoever says something meanwhile says it after this.
+        // Notices from other threads are sent after this.
         let mut speaker = locked(&self.speaker);
         *speaker = registration.speaker().ok();
         if self.resting.load(Ordering::Relaxed) {
@@ -278,7 +278,7 @@ impl Shared {
         Ok(Source::Daemon(registration))
     }
 
-    /// Checks whether there is a daemon again. Errors: there is, and it will not have this process.
+    /// Checks whether a daemon is back. Errors: there is one, but it refuses this process.
     fn try_again(&self, source: &mut Source) -> Result<(), TrackError> {
         let Source::Alone { watch, next_try } = source else { return Ok(()) };
         let found = if watch.is_some() { self.register() } else { self.connect() };
@@ -301,13 +301,13 @@ impl Shared {
     }
 
     fn say(&self, notice: Notice) {
-        // Daemon and client hear of two notices in the same order.
+        // Daemon and client must see two notices in the same order.
         let speaker = locked(&self.speaker);
         self.resting.store(notice == Notice::Rest, Ordering::Relaxed);
         tell(&speaker, notice);
     }
 
-    /// Waits for something to happen.
+    /// Waits until something happens.
     fn pause_with(&self, source: &mut Source, until: Option<Instant>) -> Result<(), TrackError> {
         let own = match source {
             Source::Daemon(_) => None,
@@ -327,16 +327,16 @@ impl Shared {
         if happened[0] {
             return Err(TrackError::Ended);
         }
-        // Rung once or often is the same.
+        // Several signals count as one.
         while happened[1] && (&self.rung).read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
         if happened.get(2) == Some(&true) {
-            // The daemon says nothing on this connection but its end.
+            // On this connection the daemon sends nothing more; it can only close it.
             self.lose(source);
         }
         Ok(())
     }
 
-    /// Waits, unless tracking ends. Errors: it did.
+    /// Waits unless tracking ends. Errors: it ended.
     fn pause(&self, until: Instant) -> Result<(), TrackError> {
         self.pause_with(&mut Source::Alone { watch: None, next_try: until }, None)
     }
@@ -349,7 +349,7 @@ impl Shared {
     }
 }
 
-/// Says something to the daemon, if there is one. One that is gone learns it when it is back.
+/// Sends a notice to the daemon, if there is one. A daemon that returns learns it on registration.
 fn tell(speaker: &Option<UnixStream>, notice: Notice) {
     if let Some(speaker) = speaker {
         let _ = send_all(speaker, &notice.line());
@@ -357,16 +357,16 @@ fn tell(speaker: &Option<UnixStream>, notice: Notice) {
 }
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in there is left half-done by a panic.
+    // No critical section is left inconsistent by a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A bit for each signal that this library has handled before, whose handler stays, also in children.
+/// One bit for each signal that this library has handled before; its handler stays, also in children.
 static OURS: AtomicU64 = AtomicU64::new(0);
 
-/// Has a signal ring from now on.
+/// Makes a signal write to `ring` from now on.
 fn handle(signal: i32, ring: UnixStream) -> io::Result<SigId> {
-    // Handlers have a lock, and a child would have to know whose it got.
+    // Installing handlers takes a lock, and a child must not inherit it held.
     let _no_fork = fork::hold_off();
     let handler = signal_hook::low_level::pipe::register(signal, ring)?;
     OURS.fetch_or(bit(signal), Ordering::Relaxed);
@@ -377,7 +377,7 @@ fn is_ours(signal: i32) -> bool {
     OURS.load(Ordering::Relaxed) & bit(signal) != 0
 }
 
-/// Of one of the real-time signals, which end at 64.
+/// The bit for a real-time signal; they end at 64.
 fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
@@ -412,7 +412,7 @@ mod tests {
         Addressee::process(&own).unwrap().send(libc::SIGRTMIN() + signal, 1).unwrap();
     }
 
-    /// Tells of each list.
+    /// Reports each list.
     struct Tells(Mutex<Sender<u64>>);
 
     impl Application for Tells {

@@ -1,12 +1,12 @@
-//! What a client and the daemon say to each other: lines of JSON over the control socket, and a file of memory with the list of
-//! active pages.
+//! The protocol between a client and the daemon: lines of JSON over the control socket, and a file in memory with the list of active
+//! pages.
 //!
-//! Owns: the form of both, and how large they may be. Never touches: sockets, signals, or whether a client is served.
+//! Owns: the format and the maximum size of both. Never touches: sockets, signals, or whether a client is served.
 //!
-//! A client sends `{"version":1,"command":"track","track":{..}}` and is answered with a line and, with it, the descriptor of the list.
-//! The connection stays open for as long as the client is to be tracked: on it the client says what it has read ([`Notice`]), and
-//! nothing comes back. The daemon writes the list whole, then its head with the next sequence number, then signals; it writes the
-//! next list only once this one was taken, so that nobody ever reads half of one.
+//! A client sends `{"version":1,"command":"track","track":{..}}` and receives one line together with the descriptor of the list. The
+//! connection stays open for as long as the client is tracked: on it the client says what it has read ([`Notice`]), and nothing comes
+//! back. The daemon writes the list, then its head with the next sequence number, then signals. It writes the next list only after the
+//! client has taken this one, so nobody ever reads half a list.
 
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
@@ -21,23 +21,23 @@ pub const MOST_RANGES: usize = 32;
 pub const SHORTEST_INTERVAL_MS: u32 = 100;
 /// The longest.
 pub const LONGEST_INTERVAL_MS: u32 = 3_600_000;
-/// Pages of one list at most: those of a tebibyte.
+/// The most pages in a list: those of a tebibyte.
 pub const MOST_PAGES: u64 = 1 << 28;
 
-/// How a client wants to be tracked.
+/// How a client is to be tracked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Track {
-    /// The real-time signal by which it is told of a new list.
+    /// The real-time signal that announces a new list.
     pub signal: i32,
-    /// The thread that is to get it, where the kernel can do that (6.9); None for any.
+    /// The thread that should receive it, if the kernel supports that (6.9); None for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<u32>,
-    /// It is told when at least so many base pages are active.
+    /// A list comes once at least this many base pages are active.
     pub threshold_pages: u64,
-    /// A page is active that was used within this time, and lists come at most so often.
+    /// A page is active if it was used within this time; also the shortest time between two lists.
     pub interval_ms: u32,
-    /// Where pages count, at most [`MOST_RANGES`] (half-open, in bytes); everywhere if there are none.
+    /// Only pages in these ranges count (half-open, in bytes), at most [`MOST_RANGES`]; all pages if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<Range>,
 }
@@ -53,7 +53,7 @@ pub struct Range {
     pub end: u64,
 }
 
-/// What a client says later, on the same connection.
+/// What a client sends later, on the same connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Notice {
@@ -79,7 +79,7 @@ struct NoticeLine {
     notice: Notice,
 }
 
-/// Why what a client wants cannot be had.
+/// Why a request cannot be met.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum WireError {
@@ -99,7 +99,7 @@ pub enum WireError {
     List,
 }
 
-/// The signal that a client takes if nobody says otherwise: the system's own programs use the first few of the real-time signals.
+/// The default signal: system programs use the first few real-time signals.
 pub fn usual_signal() -> i32 {
     libc::SIGRTMIN() + 4
 }
@@ -110,7 +110,7 @@ impl Track {
         line(&TrackLine { version: VERSION, command: "track", track: self })
     }
 
-    /// Errors: it asks for what no client may have.
+    /// Errors: it requests something that no client may have.
     pub fn check(&self) -> Result<(), WireError> {
         let (first, last) = (libc::SIGRTMIN(), libc::SIGRTMAX());
         if !(first..=last).contains(&self.signal) {
@@ -135,7 +135,7 @@ impl Notice {
         line(&NoticeLine { version: VERSION, notice: self })
     }
 
-    /// Understands a line without its line break.
+    /// Parses a line without its line break.
     ///
     /// Errors: the line is not a notice in JSON, or has another version.
     pub fn parse(line: &[u8]) -> Result<Self, WireError> {
@@ -179,7 +179,7 @@ impl Head {
     pub const LEN: usize = 32;
     const MAGIC: u64 = u64::from_le_bytes(*b"hpslist1");
 
-    /// As it stands in the file.
+    /// Its bytes in the file.
     pub fn bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         for (place, word) in bytes.chunks_exact_mut(8).zip([Self::MAGIC, self.sequence, self.pages]) {
@@ -188,7 +188,7 @@ impl Head {
         bytes
     }
 
-    /// Errors: it is the head of something else, or promises too much.
+    /// Errors: it is the head of something else, or announces too many pages.
     pub fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, WireError> {
         let word = |number: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * number + byte]));
         let head = Self { sequence: word(1), pages: word(2) };

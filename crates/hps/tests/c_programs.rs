@@ -1,5 +1,5 @@
-//! The example programs in C and C++, and the corners of the C interface (`tests/c`), built with gcc and clang against the shared
-//! and the static library, and run with AddressSanitizer and under valgrind. What a machine lacks is said, not passed over.
+//! Builds the example programs in C and C++, and the corner cases of the C interface (`tests/c`), with gcc and clang against the
+//! shared and the static library, and runs them with AddressSanitizer and under valgrind. It reports tools that are missing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo has put the libraries that belong to this test.
+/// Where cargo puts the libraries for this test.
 fn libraries() -> PathBuf {
     std::env::current_exe().expect("it runs").parent().expect("it is in a directory").to_owned()
 }
@@ -18,7 +18,7 @@ struct Built {
     _folder: tempfile::TempDir,
 }
 
-/// None where that compiler is missing, which is told.
+/// None if that compiler is missing, which is reported.
 fn build(source: &str, compiler: &str, flags: &[&str]) -> Option<Built> {
     let folder = tempfile::tempdir().expect("there is room");
     let program = folder.path().join("program");
@@ -33,7 +33,7 @@ fn build(source: &str, compiler: &str, flags: &[&str]) -> Option<Built> {
     if linked_statically {
         command.arg(libraries().join("libhps.a")).args(["-lm", "-ldl"]);
     } else {
-        // By the name that programs look for, as an installed library has it.
+        // Under the soname that programs search for, like an installed library.
         std::fs::copy(libraries().join("libhps.so"), folder.path().join("libhps.so.0")).expect("cargo has built it");
         command.arg(folder.path().join("libhps.so.0")).arg(format!("-Wl,-rpath,{}", folder.path().display()));
     }
@@ -54,7 +54,7 @@ fn text(output: &Output) -> String {
     format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Whether this kernel lets a process see its own writes, without which no list comes where there is no daemon.
+/// Whether this kernel lets a process track its own writes; without that no list comes unless there is a daemon.
 fn sees_own_writes() -> bool {
     hugepilot_os::page_scan::WriteWatch::new().is_ok()
 }
@@ -150,7 +150,7 @@ fn a_signal_after_the_library_was_unloaded_ends_nobody() {
     if !sees_own_writes() {
         return eprintln!("skipped: this kernel shows no process its own writes");
     }
-    // Not linked, or it would stay for that alone.
+    // Not linked, or linking alone would keep the library loaded.
     let Some(built) = build("tests/c/plugin.c", "gcc", &["-Wl,--as-needed", "-ldl"]) else { return };
     let library = libraries().join("libhps.so");
     let ran = run(&built, &[], &[library.to_str().expect("a path")]);

@@ -1,4 +1,4 @@
-//! `include/hps.h` is what cbindgen makes of the C interface.
+//! `include/hps.h` is up to date with what cbindgen generates from the C interface.
 
 use std::path::Path;
 

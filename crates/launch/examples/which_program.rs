@@ -1,4 +1,5 @@
-//! What kind of program a command is, which decides how it gets huge pages: `cargo run -p launch --example which_program python3`.
+//! Prints what kind of program a command is, which decides how it gets huge pages: `cargo run -p launch --example which_program
+//! python3`.
 
 use launch::program::{Program, ProgramError};
 

@@ -1,14 +1,14 @@
-//! What the preload library says it has placed, in the terms of an account.
+//! Translates the preload library's counters into an account of memory.
 //!
-//! Owns: which of its counters are told as what. Never touches: the counters' file; that is `hugepilot_os::placement`.
+//! Owns: which counters are summed up under which name. Never touches: the counters' file; that is `hugepilot_os::placement`.
 //!
-//! Any process of the program may write anything into that file, so no number in it is believed further than the kernel's own numbers go.
+//! Any process of the program may write to that file, so its numbers are capped by the kernel's own.
 
 use hugepilot_os::placement::Tally;
 
 use heat::units::Bytes;
 
-/// Everything that was counted; bytes, of all processes that there ever were.
+/// Everything that was counted: bytes, of all processes that ever ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
     /// Large anonymous mappings.
@@ -17,40 +17,40 @@ pub struct Placed {
     pub shm: Placing,
     /// Code.
     pub text: Placing,
-    /// What stood in the way.
+    /// What got in the way.
     pub in_the_way: InTheWay,
 }
 
-/// What became of one kind of memory.
+/// What happened to one kind of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placing {
-    /// On a pool's pages.
+    /// On pool pages.
     pub reserved: Bytes,
-    /// Where transparent huge pages were asked for.
+    /// With transparent huge pages requested.
     pub transparent: Bytes,
 }
 
-/// How much memory stayed on ordinary pages, or not where it was requested, for which reason.
+/// How much memory stayed on ordinary pages, or not on the kind requested, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InTheWay {
     /// The pool had too few pages, or a group's limit was reached.
     pub pool_empty: Bytes,
-    /// Too small for the pool's pages, or the part that is no whole one.
+    /// Too small for pool pages, or the remainder beyond whole ones.
     pub too_small: Bytes,
     /// No room in the address space.
     pub address_space: Bytes,
     /// The kernel refused.
     pub refused: Bytes,
-    /// A small piece of a thread's other than the first.
+    /// A small mapping for a thread other than the first.
     pub of_threads: Bytes,
-    /// Copied to ordinary pages for children.
+    /// Copied to ordinary pages for forked children.
     pub fork_copies: Bytes,
-    /// Made ordinary later, because the program did with it what huge pages cannot.
+    /// Turned into ordinary memory later, because the program used it in a way that huge pages do not support.
     pub made_ordinary: Bytes,
 }
 
 impl Placed {
-    /// What these counters say.
+    /// Reads these counters.
     pub fn of(tally: &Tally) -> Self {
         let placing =
             |reserved: u64, transparent: u64| Placing { reserved: Bytes(reserved), transparent: Bytes(transparent) };

@@ -1,9 +1,9 @@
-//! Starting a program on huge pages: what it is, what works for it, and afterwards what became of it.
+//! Starting a program on huge pages: what it is, what works for it, and afterwards what came of that.
 //!
-//! Owns: the way from a command and a request to a recipe ([`recipe`]), and to an account ([`verify`]). Never touches: the machine's
-//! settings and pools, nor the program once it runs, which is the pilot's.
+//! Owns: the path from a command and a request to a recipe ([`recipe`]), and to a verification ([`verify`]). Never touches: the machine's
+//! settings and pools, or the running program, which is the pilot's.
 //!
-//! Facts first ([`program`], [`machine`]), then pure functions of them: what is done for which program can be tested without any program.
+//! Facts come first ([`program`], [`machine`]), then pure functions of them, so the choice of what to do can be tested without any program.
 #![forbid(unsafe_code)]
 
 pub mod counts;
@@ -24,11 +24,11 @@ use program::{Program, ProgramError, ProgramFamily};
 use recipe::{Given, Recipe, recipe};
 use request::{LaunchRequest, PageKind};
 
-/// The preload library's file.
+/// The file name of the preload library.
 pub const LIBRARY: &str = "libhugepilot_preload.so";
-/// Names the file that the preload library counts in.
+/// Names the file with the preload library's counters.
 pub const COUNTS_VARIABLE: &str = "HUGEPILOT_COUNTS";
-/// Where the library is, seen from the directory of hugepilot's own binary.
+/// Where the library is, relative to the directory of hugepilot's own binary.
 const LIBRARY_DIRECTORIES: [&str; 3] = ["", "../lib", "../lib/hugepilot"];
 
 /// A program that is ready to be started.
@@ -47,7 +47,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Whether the program is one that cannot be promoted unless its shared memory is placed with care, which the kernel does not do here.
+    /// Whether the program can be promoted only if its shared memory is aligned, and this kernel does not align it.
     pub fn needs_aligning(&self) -> bool {
         self.program.family == ProgramFamily::Postgres && !self.machine.aligns_shared_memory
     }
@@ -77,7 +77,7 @@ pub enum LaunchError {
     NoLibrary { directory: PathBuf },
 }
 
-/// Finds out what a command is, and what to start it with; nothing is started. `environment` is what the program would have.
+/// Finds out what a command is, and what to start it with, without starting anything. `environment` is what the program will have.
 ///
 /// Errors: no program is named, it or its interpreter cannot be run, the machine has no pages of that size, the preload library is missing,
 /// or the machine's settings cannot be read.
@@ -91,7 +91,7 @@ pub fn prepare(
     prepare_beside(own.parent().unwrap_or(Path::new("")), root, command, request, environment)
 }
 
-/// The same for a hugepilot in this directory.
+/// The same for a hugepilot installed in this directory.
 fn prepare_beside(
     directory: &Path,
     root: &Root,
@@ -133,7 +133,7 @@ fn ensure_pages(root: &Root, pages: PageKind, machine: &MachineFacts) -> Result<
 /// The preload library that belongs to a binary in this directory.
 fn library(directory: &Path) -> Option<PathBuf> {
     let mut files = LIBRARY_DIRECTORIES.iter().map(|place| directory.join(place).join(LIBRARY));
-    // The loader takes the path as it is, from wherever the program starts another one.
+    // An absolute path, because the loader resolves it from wherever the program starts another one.
     files.find(|file| file.is_file()).map(|file| file.canonicalize().unwrap_or(file))
 }
 
@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine with pools of 2 MiB, of which so many pages are free.
+    /// A machine with a pool of 2 MiB pages, this many of them free.
     fn machine_with(free: u64) -> tempfile::TempDir {
         let tree = tempfile::tempdir().unwrap();
         let pool = tree.path().join("sys/kernel/mm/hugepages/hugepages-2048kB");

@@ -1,4 +1,4 @@
-//! What the machine offers a program that is about to start.
+//! What the machine offers to a program that is about to start.
 //!
 //! Owns: the few facts that recipes depend on. Never touches: settings and pools.
 
@@ -14,20 +14,20 @@ use crate::request::PageKind;
 /// The facts, as they are now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineFacts {
-    /// Who gets transparent huge pages of 2 MiB: `always`, `madvise`, `never`; None on a kernel without them.
+    /// The mode of transparent huge pages of 2 MiB: `always`, `madvise`, `never`; None on a kernel without them.
     pub transparent: Option<String>,
-    /// Whether shared memory is mapped where huge pages fit.
+    /// Whether the kernel aligns shared memory for huge pages.
     pub aligns_shared_memory: bool,
-    /// The pool of the pages requested; None for transparent ones, and for a size that this machine does not have.
+    /// The pool of the pages requested; None for transparent ones, and for a size that this machine lacks.
     pub pool: Option<Pool>,
-    /// Where the pool's pages are mounted as files, if anywhere.
+    /// Where the pool's pages are mounted as files, if at all.
     pub mount: Option<PathBuf>,
-    /// What control groups leave us of that pool, and so a program that we start.
+    /// Control groups' limits on our use of that pool, which a program that we start inherits.
     pub limits: Vec<Limit>,
 }
 
 impl MachineFacts {
-    /// Reads what pages of this kind depend on.
+    /// Reads the facts relevant to pages of this kind.
     ///
     /// Errors: the settings of transparent huge pages, the pools, the mounts or the limits of control groups cannot be read, or are
     /// malformed.
@@ -47,24 +47,24 @@ impl MachineFacts {
         Ok(Self { transparent, aligns_shared_memory, pool, mount: mount.map(|mounted| mounted.point.into()), limits })
     }
 
-    /// Whether the kernel honours programs that ask for transparent huge pages.
+    /// Whether the kernel honours programs that request transparent huge pages.
     pub fn honours_requests(&self) -> bool {
         matches!(self.transparent.as_deref(), Some("madvise" | "always"))
     }
 
-    /// Pages of the pool that a program can still be given.
+    /// Pool pages that a program can still get.
     pub fn available(&self) -> u64 {
         let pool = self.pool.map_or(0, |pool| pool.available());
         self.limits.iter().map(Limit::pages_left).fold(pool, u64::min)
     }
 
-    /// The tightest limit of those that leave a program less than the pool could give out.
+    /// The tightest of the limits that are below what the pool has available.
     pub fn binding_limit(&self) -> Option<&Limit> {
         let pool = self.pool?.available();
         tightest(self.limits.iter().filter(|limit| limit.pages_left() < pool))
     }
 
-    /// The limit that ends a program (SIGBUS) where it touches what the kernel has promised it.
+    /// The limit that kills a program (SIGBUS) when it touches memory that the kernel has reserved for it.
     pub fn ending_limit(&self) -> Option<&Limit> {
         let pool = self.pool?;
         let (promises, uses): (Vec<&Limit>, Vec<&Limit>) = self.limits.iter().partition(|limit| limit.of_reservations);

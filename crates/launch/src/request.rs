@@ -1,6 +1,6 @@
-//! What is requested: which kind of huge page, and for which memory of the program.
+//! The request: which kind of huge page, and for which memory of the program.
 //!
-//! Owns: the words for both. Never touches: whether it can be had.
+//! Owns: the names of both. Never touches: whether they are available.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use heat::units::{Bytes, GIANT_PAGE, HUGE_PAGE};
 /// A kind of huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
-    /// Transparent huge pages of 2 MiB: from ordinary memory, on request.
+    /// Transparent huge pages of 2 MiB, made from ordinary memory on request.
     Transparent,
     /// Reserved pages of 2 MiB, from a pool (hugetlb).
     Huge,
@@ -18,35 +18,35 @@ pub enum PageKind {
     Giant,
 }
 
-/// Whether something is to be done.
+/// Whether to do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// No.
     No,
-    /// Where nothing speaks against it: nobody said.
+    /// Unless there is a reason against it: the user did not say.
     ByDefault,
-    /// The user said so.
+    /// The user requested it.
     Asked,
-    /// Only for what follows memory that the program has filled.
+    /// Only for mappings that follow memory that the program has filled.
     AfterFilled,
 }
 
-/// Which memory is to be on which pages.
+/// Which memory to put on which pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchRequest {
-    /// On what.
+    /// The kind of page.
     pub pages: PageKind,
-    /// What the program's allocator hands out.
+    /// The allocator's memory.
     pub heap: bool,
-    /// Large pieces that the program maps itself.
+    /// Large mappings that the program makes itself.
     pub mmap: Want,
-    /// Shared memory: System V segments, and with transparent huge pages all that it maps.
+    /// Shared memory: System V segments; with transparent huge pages also its shared mappings.
     pub shm: bool,
     /// The program's code.
     pub text: bool,
 }
 
-/// A kind of page that there is not.
+/// An unknown kind of page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is no kind of huge page: write thp, 2M or 1G")]
 pub struct PageKindError {
@@ -62,12 +62,12 @@ impl PageKind {
         }
     }
 
-    /// Whether they come from a pool.
+    /// Whether such pages come from a pool.
     pub fn is_reserved(self) -> bool {
         self != Self::Transparent
     }
 
-    /// What stands on the command line, and in the environment of the preload library.
+    /// Its name on the command line and in the environment of the preload library.
     pub fn word(self) -> &'static str {
         match self {
             Self::Transparent => "thp",
@@ -94,22 +94,22 @@ impl FromStr for PageKind {
 }
 
 impl LaunchRequest {
-    /// The heap and large mappings, which is what is done unless something else was asked for.
+    /// The heap and large mappings: the default.
     pub fn of(pages: PageKind) -> Self {
         Self { pages, heap: true, mmap: Want::ByDefault, shm: false, text: false }
     }
 
-    /// Shared memory only, where huge pages fit.
+    /// Shared memory only, aligned for huge pages.
     pub fn shared() -> Self {
         Self { pages: PageKind::Transparent, heap: false, mmap: Want::No, shm: true, text: false }
     }
 
-    /// Only what a program that grows maps, once it has filled what it mapped before.
+    /// Only new mappings of a growing program, once it has filled the previous ones.
     pub fn growing() -> Self {
         Self { mmap: Want::AfterFilled, shm: false, ..Self::shared() }
     }
 
-    /// Whether something was asked for that only the preload library can do.
+    /// Whether the user requested something that only the preload library can do.
     pub fn insists_on_preload(&self) -> bool {
         matches!(self.mmap, Want::Asked | Want::AfterFilled) || self.shm || self.text
     }

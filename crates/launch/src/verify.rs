@@ -1,6 +1,6 @@
-//! What became of a request: how much of the memory that could be huge was, by which mechanism, and why the rest was not.
+//! What came of a request: how much of the eligible memory was on huge pages, by which mechanism, and why the rest was not.
 //!
-//! Owns: the account, a pure function of what was seen, done and counted. Never touches: the system, and the words of the report.
+//! Owns: the account, a pure function of samples, actions and counts. Never touches: the system, or the wording of the report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,15 +14,15 @@ use crate::recipe::{Memory, MemoryMechanism, Recipe};
 use crate::request::LaunchRequest;
 use crate::watch::{Seen, TreeSample};
 
-/// Who put memory on huge pages. Serialized by its name alone.
+/// What put memory on huge pages. Serialized by its name alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// One of the recipe's mechanisms, or several that cannot be told apart.
+    /// One of the recipe's mechanisms, or several that are indistinguishable.
     Recipe(#[serde(skip)] Vec<MemoryMechanism>),
     /// The pilot, from outside.
     Pilot,
-    /// The program, or the kernel by itself.
+    /// The program itself, or the kernel on its own.
     Itself,
 }
 
@@ -32,27 +32,27 @@ pub enum By {
 pub enum NotHugeReason {
     /// Transparent huge pages were switched off.
     SwitchedOff,
-    /// So many of its processes may have no transparent huge pages (`PR_SET_THP_DISABLE`).
+    /// This many of its processes disable transparent huge pages (`PR_SET_THP_DISABLE`).
     SwitchedOffForItself(#[serde(skip)] usize),
-    /// The pool had nothing to give out when the program started.
+    /// The pool had no pages available when the program started.
     PoolEmpty,
-    /// The pool had next to nothing left at some time.
+    /// The pool was nearly empty at some time.
     PoolUsedUp,
-    /// This control group may have less than the pool could give out.
+    /// This control group's limit is below what the pool had available.
     Limited(#[serde(skip)] String),
-    /// The preload library was hindered.
+    /// The preload library met obstacles.
     Hindered(#[serde(skip)] InTheWay),
     /// No mechanism reaches that memory.
     NotReached(#[serde(skip)] Vec<String>),
     /// The kernel refused the pilot.
     Refused(#[serde(skip)] BTreeSet<RefusalReason>),
-    /// No mechanism of the recipe put it there, and the pilot, which might have, did not run.
+    /// No mechanism of the recipe did it, and the pilot, which might have, did not run.
     NotPiloted,
-    /// Nobody knows: it may come in pieces too small, or be mapped past all mechanisms, and be walked too little for the pilot.
+    /// Unknown: it may be in pieces too small, or bypass all mechanisms and have too few page walks for the pilot.
     Unknown,
 }
 
-/// What the pilot has done meanwhile.
+/// What the pilot did meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Piloted {
     /// Memory that it put on huge pages and did not give back.
@@ -61,26 +61,26 @@ pub struct Piloted {
     pub refused: BTreeSet<RefusalReason>,
 }
 
-/// What became of it.
+/// The result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verification {
-    /// What the account is about.
+    /// The memory that the account is about.
     pub seen: Seen,
-    /// Who did it, the most first; sums up to [`TreeSample::huge`] of the largest.
+    /// The shares by mechanism, largest first; they add up to [`TreeSample::huge`] of the largest sample.
     pub by: Vec<(By, Bytes)>,
-    /// Why the rest was not, in the order in which it can be helped; empty where there is no rest to speak of.
+    /// Why the rest was not on huge pages, most easily fixed first; empty if the rest is negligible.
     pub rest: Vec<NotHugeReason>,
-    /// The share that was asked for, in percent.
+    /// The required share in percent.
     pub required: Option<f64>,
 }
 
-/// Less than this part of the memory needs no explanation.
+/// A smaller part of the memory needs no explanation.
 const NEXT_TO_NOTHING: f64 = 0.02;
-/// What glibc takes at once for a thread's heap; a pool with fewer pages has none for it.
+/// Pages that glibc takes at once for a thread's heap; a pool with fewer has none for it.
 const AT_ONCE: u64 = 4;
 
 impl Verification {
-    /// Draws the account up; `piloted` is None where no pilot ran.
+    /// Computes the account; `piloted` is None if no pilot ran.
     pub fn of(
         seen: Seen,
         (request, recipe, machine): (&LaunchRequest, &Recipe, &MachineFacts),
@@ -98,14 +98,14 @@ impl Verification {
         Self { by: shares(sample, recipe, placed, promoted), seen, rest, required }
     }
 
-    /// The share of the memory that was on huge pages, in percent; None if there was none that could be.
+    /// The share of eligible memory that was on huge pages, in percent; None if no memory was eligible.
     pub fn percent(&self) -> Option<f64> {
         let TreeSample { could, .. } = self.seen.largest;
         (could > Bytes(0)).then(|| 100.0 * self.seen.largest.huge().0 as f64 / could.0 as f64)
     }
 
-    /// Page faults that huge pages saved which came with the first touch: one for each of them, instead of one for each base page. What the
-    /// pilot promoted was populated before.
+    /// First-touch page faults saved by huge pages: each huge page takes one fault instead of one per base page. Memory that the pilot
+    /// promoted was populated before, so it does not count.
     pub fn faults_saved(&self) -> u64 {
         let is_early =
             |by: &By| matches!(by, By::Recipe(mechanisms) if mechanisms.iter().all(|each| each.memory != Memory::Text));
@@ -113,14 +113,14 @@ impl Verification {
         early.0 / BASE_PAGE - early.0.div_ceil(HUGE_PAGE)
     }
 
-    /// Whether what was asked for was reached. A share of nothing was not.
+    /// Whether the required share was reached. If no memory was eligible, it was not.
     pub fn is_met(&self) -> bool {
         self.required.is_none_or(|required| self.percent().is_some_and(|percent| percent >= required))
     }
 }
 
-/// Divides what was huge among those who may have done it: the pilot and the library say how much they did, and the rest is the
-/// allocator's, or the program's own.
+/// Attributes huge memory to mechanisms: the pilot and the library report their parts, and the rest belongs to the allocator or the program
+/// itself.
 fn shares(sample: &TreeSample, recipe: &Recipe, placed: Option<&Placed>, promoted: Bytes) -> Vec<(By, Bytes)> {
     let by_pilot = promoted.min(sample.transparent);
     let mut shares = BTreeMap::from([(By::Pilot, by_pilot)]);
@@ -134,8 +134,8 @@ fn shares(sample: &TreeSample, recipe: &Recipe, placed: Option<&Placed>, promote
     shares
 }
 
-/// Memory on one kind of huge pages, by mechanism. What the library says only rises: where that is more than there is, some has been
-/// unmapped since or was never touched, and nobody can tell its part from others'.
+/// Memory on one kind of huge page, by mechanism. The library's counters only rise: if they exceed the memory that exists, some of it was
+/// unmapped or never touched, and its part cannot be told from others'.
 fn divided(bytes: Bytes, is_reserved: bool, recipe: &Recipe, placed: Option<&Placed>) -> Vec<(By, Bytes)> {
     let (libraries, others): (Vec<MemoryMechanism>, Vec<MemoryMechanism>) =
         recipe.mechanisms().into_iter().partition(|mechanism| mechanism.name == MemoryMechanism::PRELOAD);
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_was_counted_and_is_gone_is_credited_to_nobody_in_particular() {
-        // 300 in the heap, and 100 mappings of 64, one after the other.
+        // 300 in the heap, and 100 mappings of 64, one after another.
         let placing = Placing { transparent: Bytes(6400), ..Placing::default() };
         let placed = Placed { mmap: placing, ..Placed::default() };
         let account = account(seen(400, 400, 0), &recipe_with(&[HEAP, MMAP]), Some(&placed), 50);

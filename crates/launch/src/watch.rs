@@ -1,6 +1,6 @@
-//! Samples now and then how much of a program's memory is on huge pages, while it runs: afterwards nobody can tell.
+//! Samples how much of a program's memory is on huge pages while it runs: afterwards it is too late.
 //!
-//! Owns: when to scan, and what is kept of it. Never touches: the program.
+//! Owns: when to scan, and what to keep. Never touches: the program.
 
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,51 +14,52 @@ use serde::Serialize;
 
 use crate::request::PageKind;
 
-/// The first scan, and the shortest time between two: short programs want to be seen, too.
+/// The time to the first scan, and the shortest between two: short programs need samples, too.
 const SOONEST: Duration = Duration::from_millis(20);
-/// The longest, unless scanning takes long.
+/// The longest interval, unless scanning takes long.
 const LATEST: Duration = Duration::from_secs(1);
-/// The next scan comes after a tenth of the time that has gone by.
+/// The next scan comes after this fraction of the program's age, a tenth.
 const SHARE_OF_AGE: u32 = 10;
-/// The next scan comes after so many times the CPU time that the last one took: half a per cent of a CPU.
+/// The next scan comes after this many times the CPU time of the last one: half a per cent of a CPU.
 const REST_AFTER: u32 = 200;
-/// However long scans take, the next comes within this time, and before the program is twice as old: a short one is seen more than once.
+/// However long scans take, the next comes within this time, and before the program's age doubles: even a short program is scanned more
+/// than once.
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// A later scan stands for an earlier one that saw at most so much more memory.
+/// A later scan replaces the largest one if it found at least this share of the most memory ever found.
 const ALIKE: f64 = 0.9;
 
 /// A program and its descendants at one moment; sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TreeSample {
-    /// Processes that had any memory which could be on huge pages.
+    /// Processes with eligible memory.
     pub processes: usize,
-    /// Of these, processes that may have no transparent huge pages, because they or what started them said so.
+    /// Of these, processes with transparent huge pages disabled, by themselves or by a parent.
     #[serde(skip)]
     pub switched_off: usize,
-    /// Private and shared memory that was there, of each process rounded down to whole huge pages, and files that were on huge pages.
+    /// Eligible memory: private and shared memory, rounded down to whole huge pages per process, and files on huge pages.
     #[serde(rename = "could_be_huge_bytes")]
     pub could: Bytes,
     /// Memory on transparent huge pages.
     #[serde(rename = "transparent_bytes")]
     pub transparent: Bytes,
-    /// Memory on a pool's pages.
+    /// Memory on pool pages.
     #[serde(rename = "reserved_bytes")]
     pub reserved: Bytes,
-    /// Pages that the pool could still give out; None without a pool.
+    /// Pages that the pool still has available; None without a pool.
     #[serde(rename = "pool_left_pages")]
     pub pool_left: Option<u64>,
 }
 
-/// What was seen of a program.
+/// The samples of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// How often it was scanned.
+    /// How many scans there were.
     pub scans: u64,
-    /// The last scan of it when it had at least nine tenths of the most memory that it was ever seen with.
+    /// The last scan with at least nine tenths of the most memory ever found.
     pub largest: TreeSample,
     /// The last scan.
     pub last: TreeSample,
-    /// The most memory that could be on huge pages.
+    /// The most eligible memory ever found.
     pub most: Bytes,
 }
 
@@ -71,7 +72,7 @@ impl TreeSample {
     fn add(&mut self, status: &ProcessStatus, rollup: &Rollup) {
         let resident = status.rss_anon + status.rss_shmem;
         let whole = Bytes(resident.0 - resident.0 % HUGE_PAGE);
-        // The two files are read one after the other.
+        // The two files are read at different times.
         let could = whole.max(rollup.anonymous + rollup.shared) + rollup.file + rollup.reserved;
         let counts = could > Bytes(0);
         self.processes += usize::from(counts);
@@ -93,7 +94,7 @@ impl Seen {
     }
 }
 
-/// Scans a process and its descendants until stopping is requested; whoever waits for the process does that when it has ended.
+/// Scans a process and its descendants until a stop is requested; the caller requests it when the process has ended.
 pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
     thread::spawn(move || {
         let (root, began) = (Root::host(), Instant::now());
@@ -104,7 +105,7 @@ pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
             if let Some(sample) = sample(&root, pid, pages) {
                 seen.note(sample);
             }
-            // Not by the clock on the wall: on a busy machine scans would be few.
+            // CPU time, not elapsed time: on a busy machine there would be too few scans.
             let cost = thread_cpu_time().saturating_sub(before).duration();
             next = Instant::now() + rest(began.elapsed(), cost);
         }
@@ -112,13 +113,13 @@ pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
     })
 }
 
-/// How long to wait after a scan of a program of that age which cost so much.
+/// How long to wait after a scan of this cost, for a program of this age.
 fn rest(age: Duration, cost: Duration) -> Duration {
     let for_its_cost = cost.saturating_mul(REST_AFTER).min(LONGEST_REST).min(age);
     (age / SHARE_OF_AGE).clamp(SOONEST, LATEST).max(for_its_cost)
 }
 
-/// How it is now; None if the program has ended. Descendants that end meanwhile are left out.
+/// The current state; None if the program has ended. Descendants that end meanwhile are left out.
 fn sample(root: &Root, pid: u32, pages: PageKind) -> Option<TreeSample> {
     let mut sample = TreeSample::default();
     let family = descendants(root, pid).unwrap_or_default();

@@ -1,14 +1,14 @@
-//! A buffer on large pages, and what came of it, on Linux and on Windows.
+//! Allocates a buffer on large pages, on Linux or Windows, and prints the result.
 //!
 //!     cargo run -p hugepilot-os --example large_pages -- 64
 //!
-//! takes 64 MiB as large pages if they are to be had, else as ordinary ones, and says which and why.
+//! takes 64 MiB as large pages if possible, otherwise as ordinary ones, and says which and why.
 
 use hugepilot_os::large_pages::{LargePageOptions, LargePages, LargePagesError};
 
 fn main() -> Result<(), LargePagesError> {
     let mebibytes: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(64);
-    // Once, at the start: contiguous memory becomes scarce as a machine grows older.
+    // Once, at the start: contiguous memory becomes scarce the longer a machine runs.
     let mut buffer = LargePages::allocate(mebibytes << 20, LargePageOptions::default())?;
     for (number, place) in buffer.numbers_mut().iter_mut().enumerate() {
         *place = number as u32;

@@ -1,4 +1,4 @@
-//! The pools of reserved huge pages, and who uses them: `cargo run -p pool --example pools`.
+//! Prints the pools of reserved huge pages and the processes that use them: `cargo run -p pool --example pools`.
 
 use kernel::{KernelError, Root};
 

@@ -1,7 +1,7 @@
-//! Users and groups by their names.
+//! Resolves users and groups by name.
 //!
-//! Owns: `/etc/passwd` and `/etc/group`, as far as names and numbers go. Accounts that live elsewhere (LDAP) are given by number.
-//! Never touches: the accounts.
+//! Owns: names and numbers in `/etc/passwd` and `/etc/group`. Accounts from elsewhere (LDAP) must be given by number. Never
+//! touches: the accounts.
 
 use std::path::PathBuf;
 
@@ -15,13 +15,13 @@ const GROUPS: &str = "etc/group";
 /// A group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnixGroup {
-    /// As it was named.
+    /// As the user wrote it.
     pub name: String,
     /// Its number.
     pub gid: u32,
 }
 
-/// Who owns a directory.
+/// The owner of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The user's number.
@@ -41,7 +41,7 @@ pub fn group(root: &Root, name: &str) -> Result<UnixGroup, PoolError> {
     Ok(UnixGroup { name: name.to_owned(), gid })
 }
 
-/// `alice`, `alice:music`, `:music`, or numbers in their place. Without a group it is the user's own, 0 where the user is a number;
+/// `alice`, `alice:music`, `:music`, or numbers instead. Without a group it is the user's own, or 0 if the user is a number;
 /// without a user it is root.
 ///
 /// Errors: `/etc/passwd` or `/etc/group` cannot be read, or lacks the name.

@@ -1,6 +1,6 @@
-//! What must change so that the pools are as requested.
+//! The changes that bring the pools to the requested state.
 //!
-//! Owns: the arithmetic of least, most and overcommit, as a pure function. Never touches: the pools.
+//! Owns: the arithmetic of minimum, maximum and overcommit, as a pure function. Never touches: the pools.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -10,18 +10,18 @@ use kernel::hugetlb::{NodePool, Pool, size_name};
 
 use crate::{PoolError, SizeRequest, is_giant};
 
-/// What a request is about.
+/// What a request sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolSetting {
-    /// The size of the pool; what may be taken beyond it on demand stays as it is.
+    /// The size of the pool; the overcommit stays as it is.
     Size,
-    /// The size of the pool, while the most that it may grow to on demand stays, unless that is less.
+    /// The size of the pool; the maximum that it may grow to on demand stays, unless that is less.
     Least,
-    /// The most that the pool may grow to on demand; its size stays, unless that is more.
+    /// The maximum that the pool may grow to on demand; its size stays, unless that is more.
     Most,
 }
 
-/// What becomes of one pool.
+/// The change of one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Bytes in each page.
@@ -32,29 +32,29 @@ pub struct Change {
     pub from: u64,
     /// Pages that it should have.
     pub to: u64,
-    /// The most that it may grow to on demand; `None` to leave the overcommit as it is.
+    /// The maximum that it may grow to on demand; `None` leaves the overcommit as it is.
     pub most: Option<u64>,
 }
 
 impl Change {
-    /// Pages that may be taken on demand, once the pool has so many; `None` to leave that as it is.
+    /// Overcommit pages once the pool has `pages` pages; `None` leaves it as it is.
     pub fn overcommit(&self, pages: u64) -> Option<u64> {
         self.most.map(|most| most.saturating_sub(pages))
     }
 
-    /// The words on the kernel's command line that reserve so many pages at boot; for one node, kernels know them since Linux 5.16.
+    /// The kernel parameters that reserve these pages at boot; for a single node this needs Linux 5.16.
     pub fn boot_words(&self) -> String {
         let node = self.node.map_or(String::new(), |node| format!("{node}:"));
         format!("hugepagesz={} hugepages={node}{}", size_name(self.page_size), self.to)
     }
 }
 
-/// The changes that fulfil requests, in the order in which they are best made: first those that free memory, then the largest pages,
-/// which are the hardest to come by.
+/// The changes that fulfil the requests, in the best order: first those that free memory, then the largest pages, which are the
+/// hardest to get.
 ///
-/// `giant_pages` says whether the processor has pages of 1 GiB, where that is known.
+/// `giant_pages` says whether the processor has pages of 1 GiB, if that is known.
 ///
-/// Errors: a size or a node that is not there, a size named twice.
+/// Errors: a size or a node does not exist, or a size is named twice.
 pub fn changes(
     requests: &[SizeRequest],
     bound: PoolSetting,
@@ -80,7 +80,7 @@ pub fn changes(
     Ok(changes)
 }
 
-/// The pool of a size. Errors: there is none, and why.
+/// The pool for a size. Errors: there is none, and why.
 pub fn find(pools: &[Pool], page_size: Bytes, giant_pages: Option<bool>) -> Result<&Pool, PoolError> {
     if pools.is_empty() {
         return Err(PoolError::NoPools);
@@ -116,7 +116,7 @@ fn on_all(request: &SizeRequest, bound: PoolSetting, pool: &Pool) -> Change {
         PoolSetting::Size => (request.amount.of(from), None),
         PoolSetting::Least => {
             let to = request.amount.of(from);
-            // Most kernels have giant pages on demand for nobody, so there is nothing to keep.
+            // Most kernels allow no giant pages on demand, so there is usually nothing to keep.
             let is_kept = !is_giant(pool.page_size) || pool.overcommit > 0;
             (to, is_kept.then(|| most.max(to)))
         }

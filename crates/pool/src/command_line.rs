@@ -1,19 +1,20 @@
-//! The words on the kernel's command line that reserve huge pages at boot.
+//! Kernel parameters that reserve huge pages at boot.
 //!
-//! Owns: pairs `hugepagesz=1G hugepages=4` (Documentation/admin-guide/kernel-parameters.txt). Never touches: other words.
+//! Owns: pairs `hugepagesz=1G hugepages=4` (Documentation/admin-guide/kernel-parameters.txt). Never touches: other parameters.
 
 use heat::units::Bytes;
 use kernel::hugetlb::size_name;
 
 use crate::is_giant;
 
-/// The words that reserve pages, by size: the number counts for the size before it.
+/// The parameters that reserve pages, by size: a number applies to the size before it.
 pub(super) fn words(pools: &[(Bytes, u64)]) -> String {
     let pair = |(size, pages): &(Bytes, u64)| format!("hugepagesz={} hugepages={pages}", size_name(*size));
     pools.iter().map(pair).collect::<Vec<_>>().join(" ")
 }
 
-/// The words in a text that reserve giant pages, whoever wrote them. A number counts for the size before it, whatever stands between.
+/// All parameters in a text that reserve giant pages, whoever wrote them. A number applies to the size before it, whatever is in
+/// between.
 pub(super) fn giants(text: &str) -> String {
     let mut found: Vec<&str> = Vec::new();
     for line in text.lines().filter(|line| is_command_line(line)) {
@@ -29,8 +30,8 @@ pub(super) fn giants(text: &str) -> String {
     found.join(" ")
 }
 
-/// A file with a command line, such as `/etc/kernel/cmdline`, with `new` words at the end of the last line in place of `old` ones, which
-/// need not be there. Everything else stays as it is.
+/// A file with a command line, such as `/etc/kernel/cmdline`: removes the `old` parameters, if present, and appends the `new` ones to
+/// the last line. Everything else stays as it is.
 pub(super) fn replaced(text: &str, old: &str, new: &str) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let were_there = !old.is_empty() && take_out(&mut lines, old);
@@ -46,7 +47,7 @@ pub(super) fn replaced(text: &str, old: &str, new: &str) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// Takes words out where they stand last, and a line with nothing else; `false` if they stand nowhere together.
+/// Removes the last occurrence of these words, and the line if nothing else is in it; `false` if they never occur together.
 fn take_out(lines: &mut Vec<String>, words: &str) -> bool {
     let mut command_lines = lines.iter().enumerate().rev().filter(|(_, line)| is_command_line(line));
     let found = command_lines.find_map(|(at, line)| Some((at, without(line, words)?)));
@@ -59,7 +60,7 @@ fn take_out(lines: &mut Vec<String>, words: &str) -> bool {
     were_there
 }
 
-/// A line without these words; `None` if they do not stand in it as whole words, one after the other.
+/// A line without these words; `None` if they do not occur in it as whole, consecutive words.
 fn without(line: &str, words: &str) -> Option<String> {
     let sides = line.match_indices(words).map(|(at, _)| (&line[..at], &line[at + words.len()..]));
     let is_end = |next: Option<char>| next.is_none_or(char::is_whitespace);

@@ -1,6 +1,6 @@
-//! Files that are written whole, or not at all.
+//! Files that are written atomically.
 //!
-//! Owns: writing and removing them. Never touches: what stands in them.
+//! Owns: writing and removing them. Never touches: their contents.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -11,19 +11,19 @@ use kernel::Root;
 
 use crate::PoolError;
 
-/// What becomes of one file.
+/// The change of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// The file, from the top of the tree, with a slash in front.
+    /// The file's absolute path within the root.
     pub path: String,
-    /// What stands in it; `None` if it is not there.
+    /// Its contents; `None` if it does not exist.
     pub before: Option<String>,
-    /// What should; `None` if it should not be there.
+    /// Its new contents; `None` to remove it.
     pub after: Option<String>,
 }
 
 impl Edit {
-    /// Makes the file what it should be, and the directory for it. A file that is replaced keeps its permissions; a link to one stays.
+    /// Writes or removes the file, and creates its directory. A replaced file keeps its permissions, and a symbolic link stays a link.
     ///
     /// Errors: the directory cannot be created, or the file cannot be written, replaced or removed (`EACCES`, `EROFS`).
     pub fn apply(&self, root: &Root) -> Result<(), PoolError> {
@@ -45,7 +45,7 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mode = fs::metadata(&path).map_or(0o644, |found| found.permissions().mode() & 0o7777);
     let written = write_new(&unfinished, text, mode).and_then(|()| fs::rename(&unfinished, &path));
     if written.is_err() {
-        // What failed is told; what is left of it need not stay.
+        // The failure is reported; the temporary file need not stay.
         let _ = fs::remove_file(&unfinished);
     }
     written
@@ -54,7 +54,7 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
 fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut file = File::options().write(true).create(true).truncate(true).mode(mode).open(path)?;
     file.write_all(text.as_bytes())?;
-    // Whatever the umask says.
+    // Regardless of the umask.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.sync_all()
 }

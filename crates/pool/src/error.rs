@@ -1,4 +1,4 @@
-//! Why a pool could not be made what it should be: always with the next step.
+//! Errors about pools; each says the next step.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use kernel::hugetlb::size_name;
 
 use crate::is_giant;
 
-/// What can go wrong with pools, their mounts and their files.
+/// What can go wrong with pools, mounts and files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each message says it")]
@@ -54,7 +54,7 @@ pub enum PoolError {
 }
 
 impl PoolError {
-    /// A refusal to write a number of pages of that size.
+    /// A refusal to write a number of pages of this size.
     pub(super) fn write(path: PathBuf, value: impl ToString, page_size: Bytes, cause: io::Error) -> Self {
         let value = value.to_string();
         let step = match cause.raw_os_error() {
@@ -70,7 +70,7 @@ impl PoolError {
         Self::Write { path, value, cause, step }
     }
 
-    /// A refusal to make or remove a file or a mount.
+    /// A refusal to create or remove a file or a mount.
     pub(super) fn file(doing: &'static str, path: impl Into<PathBuf>, cause: impl Into<io::Error>) -> Self {
         let cause = cause.into();
         let step = match cause.raw_os_error() {

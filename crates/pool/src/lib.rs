@@ -1,8 +1,8 @@
-//! The pools of reserved huge pages (hugetlb): how they stand, how large they should be, and making them so.
+//! The pools of reserved huge pages (hugetlb): their state, their wanted size, and resizing them.
 //!
 //! Data flows one way here, too: [`View`] and [`Obstacles`] observe; [`changes`], [`persist()`] and [`MountOptions`] decide, as pure
 //! functions; [`resize()`], [`mount()`] and [`Edit::apply`] act. Owns: sizes of pools, mounts of hugetlbfs, and files that hugepilot
-//! writes below /etc. Never touches: transparent huge pages, and words for people, which are in `report`.
+//! writes below /etc. Never touches: transparent huge pages, or messages to the user, which are in `report`.
 #![forbid(unsafe_code)]
 
 mod accounts;
@@ -32,11 +32,11 @@ pub use view::{View, is_all_promised};
 
 use heat::units::{BASE_PAGE, Bytes};
 
-/// The largest block that the kernel's page allocator keeps (`MAX_PAGE_ORDER`): larger pages must be put together from several.
+/// The largest block in the kernel's page allocator (`MAX_PAGE_ORDER`): larger pages must be assembled from several.
 const LARGEST_BLOCK: Bytes = Bytes(BASE_PAGE << 10);
 
-/// Whether pages of that size are larger than any block that the kernel keeps free: once memory is in use they are hard to come by, so
-/// that they are best reserved while the machine boots. Nor can they be taken on demand.
+/// Whether pages of that size are larger than any free block that the kernel keeps. Once memory is in use they are hard to get, so
+/// reserve them at boot. They are not available on demand.
 pub fn is_giant(page_size: Bytes) -> bool {
     page_size > LARGEST_BLOCK
 }

@@ -1,6 +1,6 @@
-//! Mounts of hugetlbfs, through which programs get a pool's pages as files.
+//! Mounts of hugetlbfs, through which programs use a pool's pages as files.
 //!
-//! Owns: their options (Documentation/admin-guide/mm/hugetlbpage.rst, "Using Huge Pages"), mounting and unmounting. Never touches: files in
+//! Owns: mount options (Documentation/admin-guide/mm/hugetlbpage.rst, "Using Huge Pages"), mounting and unmounting. Never touches: files in
 //! them.
 
 use std::ffi::CString;
@@ -14,18 +14,18 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::{Owner, PoolError};
 
-/// How a file system of huge pages is mounted.
+/// How to mount hugetlbfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountOptions {
     /// Bytes in each page.
     pub page_size: Bytes,
-    /// The most that its files may hold; `None` for what the pool has.
+    /// The maximum size of all its files; `None` for whatever the pool has.
     pub limit: Option<Bytes>,
-    /// How many files it may have; `None` for any number.
+    /// The maximum number of files; `None` for any number.
     pub files: Option<u64>,
-    /// Who owns its top directory; root where nobody is named.
+    /// The owner of its top directory; root by default.
     pub owner: Option<Owner>,
-    /// Permissions of its top directory; 0o755 where none are named.
+    /// Permissions of its top directory; 0o755 by default.
     pub mode: Option<u32>,
 }
 
@@ -35,7 +35,7 @@ impl MountOptions {
         Self { page_size, limit: None, files: None, owner: None, mode: None }
     }
 
-    /// As mount(8) wants them. Errors: a limit below one page, which the kernel would take for none at all.
+    /// In the form that mount(8) expects. Errors: a limit below one page, which the kernel would take for no limit.
     pub fn text(&self) -> Result<String, PoolError> {
         let page_size = self.page_size;
         if let Some(limit) = self.limit.filter(|&limit| limit < page_size) {
@@ -50,12 +50,12 @@ impl MountOptions {
     }
 }
 
-/// Where pages of a size are mounted unless somebody says otherwise.
+/// The default mount point for a page size.
 pub fn place(page_size: Bytes) -> String {
     format!("/dev/hugepages-{}", size_name(page_size))
 }
 
-/// Mounts pages of a size, makes the directory if it is not there, and tells what the kernel made of it.
+/// Mounts pages of a size, creates the directory if missing, and returns the mount as the kernel lists it.
 ///
 /// Errors: something is mounted there; no CAP_SYS_ADMIN (EPERM).
 pub fn mount(point: &str, options: &MountOptions) -> Result<FileSystem, PoolError> {
@@ -76,7 +76,7 @@ pub fn mount(point: &str, options: &MountOptions) -> Result<FileSystem, PoolErro
     mounted_at(&point)?.ok_or(PoolError::NotMounted { point })
 }
 
-/// Unmounts a file system of huge pages. The directory goes, too, if it is the one that is made where none is named.
+/// Unmounts hugetlbfs. The default directory is removed, too.
 ///
 /// Errors: none is mounted there; files in it are open or mapped (EBUSY).
 pub fn unmount(point: &str) -> Result<FileSystem, PoolError> {
@@ -85,19 +85,19 @@ pub fn unmount(point: &str) -> Result<FileSystem, PoolError> {
     rustix::mount::unmount(point.as_str(), UnmountFlags::NOFOLLOW)
         .map_err(|cause| PoolError::file("unmount", &point, cause))?;
     if point == place(file_system.page_size) {
-        // Empty or not, it does no harm.
+        // If it is not empty, leave it.
         let _ = fs::remove_dir(&point);
     }
     Ok(file_system)
 }
 
-/// A directory as the kernel's list of mounts names it.
+/// A directory as the kernel's list of mounts spells it.
 fn resolved(point: &str) -> Result<String, PoolError> {
     let path = fs::canonicalize(Path::new(point)).map_err(|cause| PoolError::file("find", point, cause))?;
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Of several mounts above one another the last counts.
+/// If several are mounted over one another, the last one counts.
 fn mounted_at(point: &str) -> Result<Option<FileSystem>, KernelError> {
     let mounts = mounts::read(&Root::host())?;
     Ok(mounts.iter().rev().find(|mount| mount.point == point).and_then(FileSystem::of))

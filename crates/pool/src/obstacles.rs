@@ -1,4 +1,4 @@
-//! What stands in the way of a larger pool.
+//! What prevents a larger pool.
 //!
 //! Owns: what is read about free memory, and the conclusions. Never touches: memory.
 
@@ -11,24 +11,24 @@ use serde::Serialize;
 
 use crate::{Change, Ended, is_giant};
 
-/// What was found when pages could not be had.
+/// Findings after pages were not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacles {
-    /// What was to be done.
+    /// The change that was attempted.
     pub change: Change,
-    /// Why it ended short of that.
+    /// Why it stopped short.
     pub ended: Ended,
     /// Whether clean page cache was dropped for it.
     pub made_room: bool,
-    /// Memory that was wanted and not to be had.
+    /// Memory that could not be obtained.
     pub missing: Bytes,
-    /// Memory that programs could still get without swapping; of one node, what is free there.
+    /// Memory that programs could still get without swapping; for a single node, its free memory.
     pub available: Bytes,
-    /// Zones that the pages could come from.
+    /// Zones that could provide the pages.
     pub zones: Vec<ZoneObstacles>,
 }
 
-/// How one zone of memory is broken up.
+/// The fragmentation of one memory zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ZoneObstacles {
     /// The memory node.
@@ -39,35 +39,36 @@ pub struct ZoneObstacles {
     /// Free memory.
     #[serde(rename = "free_bytes")]
     pub free: Bytes,
-    /// The largest free block; `None` where nothing is free.
+    /// The largest free block; `None` if nothing is free.
     #[serde(rename = "largest_free_bytes")]
     pub largest_free: Option<Bytes>,
-    /// Memory in blocks that hold pages of the kernel's own, which cannot be moved; `None` where that may not be read.
+    /// Memory in blocks with unmovable kernel pages; `None` if that is unreadable.
     #[serde(rename = "unmovable_bytes")]
     pub unmovable: Option<Bytes>,
 }
 
-/// A reason for which pages were not to be had, with its own next step.
+/// A reason why pages were not available, each with its own next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hindrance {
-    /// Programs use the memory: less is available than is missing.
+    /// Programs use the memory: less is available than missing.
     TooLittleMemory,
-    /// There was no time to find out.
+    /// Time ran out before the reason was known.
     TimeUp,
-    /// Such a page is larger than any block that the kernel keeps, and needs one piece of memory in which everything can be moved.
+    /// Such a page is larger than any block that the kernel keeps, and needs a contiguous range in which everything can be moved.
     Giant,
-    /// Enough memory is available, but not in blocks of that size: what the kernel cannot move or page cache lies between.
+    /// Enough memory is available, but not in blocks of that size: pages that the kernel cannot move, or page cache, are in
+    /// between.
     BrokenUp,
 }
 
 impl Obstacles {
-    /// Reads what stands between the pages that there are now and a change.
+    /// Reads what prevents the pool from growing from its current pages to the change.
     ///
     /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read, or is malformed.
     pub fn read(root: &Root, change: &Change, pages: u64, ended: Ended, made_room: bool) -> Result<Self, KernelError> {
         let (memory, buddy) = (Meminfo::read(root)?, Buddy::read(root)?);
-        // Only root may read it, and no kernel must have it.
+        // Only root may read it, and not every kernel has it.
         let types = PageTypes::read(root).ok();
         let zones = zones(change.node, &buddy, types.as_ref());
         Ok(Self {
@@ -83,7 +84,7 @@ impl Obstacles {
         })
     }
 
-    /// The reasons, that with the most effect first.
+    /// The reasons, most important first.
     pub fn hindrances(&self) -> Vec<Hindrance> {
         let mut hindrances = Vec::new();
         if self.available < self.missing {
@@ -100,7 +101,7 @@ impl Obstacles {
     }
 }
 
-/// The zones of one node, or of all.
+/// The zones of one node, or of all nodes.
 fn zones(node: Option<u32>, buddy: &Buddy, types: Option<&PageTypes>) -> Vec<ZoneObstacles> {
     let zones = buddy.zones.iter().filter(|zone| node.is_none_or(|node| node == zone.node));
     let zones = zones.map(|zone| {
@@ -122,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine with 3 GiB that programs could get, on two nodes, the second of which has nothing free.
+    /// A machine with 3 GiB available on two nodes; the second has nothing free.
     fn tree() -> (tempfile::TempDir, Root) {
         let tree = tempfile::tempdir().unwrap();
         fs::create_dir(tree.path().join("proc")).unwrap();

@@ -1,8 +1,8 @@
-//! What makes pools last beyond a reboot: the files for it, as a pure function of what is wanted and of what is there.
+//! Makes pools last beyond a reboot: the files for that, as a pure function of what is wanted and what exists.
 //!
 //! Owns: which file does what, and its text (sysctl.d, tmpfiles.d, limits.d, mount units, the kernel's command line). Never touches: the
-//! files themselves; [`crate::Edit`] writes them. Each file is hugepilot's as a whole but `/etc/kernel/cmdline`, of which only those words are
-//! that a file beside it remembers.
+//! files themselves; [`crate::Edit`] writes them. All files belong to hugepilot as a whole except `/etc/kernel/cmdline`, where it owns only
+//! the words recorded in a file next to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,31 +17,31 @@ const TMPFILES: &str = "/etc/tmpfiles.d/hugepilot-pool.conf";
 const LIMITS: &str = "/etc/security/limits.d/60-hugepilot-pool.conf";
 const GRUB: &str = "/etc/default/grub.d/60-hugepilot-pool.cfg";
 const COMMAND_LINE: &str = "/etc/kernel/cmdline";
-/// The words in [`COMMAND_LINE`] that are hugepilot's: others reserve pages there, too.
+/// Records which words in [`COMMAND_LINE`] are hugepilot's: others may reserve pages there, too.
 const OWN_WORDS: &str = "/etc/kernel/cmdline.hugepilot-pool";
 const UNITS: &str = "/etc/systemd/system";
-/// Has the mount units wanted at boot, without a link that somebody would have to remove.
+/// Makes boot require the mount units, without a link that somebody would have to remove.
 const WANTS: &str = "/etc/systemd/system/local-fs.target.d/60-hugepilot-pool.conf";
 
-/// Where distributions put the kernel that runs, as a shell finds it: Fedora and most others; Debian.
+/// Where distributions install the running kernel, as a shell expression: Fedora and most others; Debian.
 const KERNEL_IMAGES: [&str; 2] = ["/lib/modules/$(uname -r)/vmlinuz", "/boot/vmlinuz-$(uname -r)"];
 
-/// The first line of each file that is hugepilot's.
+/// The first line of each file that belongs to hugepilot.
 const HEAD: &str =
     "# Written by `hugepilot pool persist`, which replaces it as a whole; `--remove --apply` takes it away.\n";
 
-/// What should last; nothing by default.
+/// What should persist; nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lasting {
     /// The pools, each size once.
     pub pools: Vec<LastingPool>,
-    /// Who may have shared memory of System V on huge pages, lock as much memory as the pools have, and use the mounts.
+    /// The group that may have System V shared memory on huge pages, lock as much memory as the pools have, and use the mounts.
     pub group: Option<UnixGroup>,
     /// Whether each pool is mounted.
     pub mounts: bool,
 }
 
-/// One pool that should last.
+/// One persistent pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastingPool {
     /// Bytes in each page.
@@ -52,74 +52,74 @@ pub struct LastingPool {
     pub overcommit: u64,
 }
 
-/// What is there now.
+/// What exists now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolSurroundings {
-    /// The page size that `vm.nr_hugepages` is about.
+    /// The page size that `vm.nr_hugepages` applies to.
     pub default_size: Option<Bytes>,
-    /// The files in question that are there, and what stands in them.
+    /// Those of the relevant files that exist, with their contents.
     pub files: BTreeMap<String, String>,
-    /// GRUB is there, and reads drop-in files (Debian, Ubuntu).
+    /// GRUB is installed, and reads drop-in files (Debian, Ubuntu).
     pub grub_reads_files: bool,
     /// Boot entries are changed with grubby (Fedora, RHEL).
     pub grubby: bool,
-    /// The words by which the machine was booted that reserve giant pages.
+    /// The kernel parameters of the current boot that reserve giant pages.
     pub booted_with: String,
-    /// Where the kernel is that runs, for a shell; `None` where it was not found.
+    /// The path of the running kernel, as a shell expression; `None` if it was not found.
     pub kernel_image: Option<&'static str>,
 }
 
-/// What is left to do once the files are written.
+/// A step that remains once the files are written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NextStep {
-    /// Have the sysctl file read now.
+    /// Load the sysctl file now.
     LoadSysctl {
         /// The file.
         path: &'static str,
     },
-    /// Have the tmpfiles.d file read now.
+    /// Apply the tmpfiles.d file now.
     CreateTmpfiles {
         /// The file.
         path: &'static str,
     },
-    /// Have systemd read its units anew, and mount these.
+    /// Reload systemd's units, and start these mounts.
     ReloadUnits {
-        /// Units that are there now.
+        /// The units that exist now.
         units: Vec<String>,
     },
-    /// Have GRUB's configuration made anew, and reboot.
+    /// Regenerate GRUB's configuration, and reboot.
     UpdateGrub,
-    /// Have the boot entries made anew from `/etc/kernel/cmdline`, and reboot.
+    /// Regenerate the boot entries from `/etc/kernel/cmdline`, and reboot.
     InstallKernel {
         /// The kernel's file, for a shell.
         image: &'static str,
     },
-    /// Take these words off the kernel's command line if they are to go: the machine was booted with them, and no file holds them that
-    /// hugepilot knows.
+    /// Remove these kernel parameters if they are no longer wanted: the machine was booted with them, and no file known to hugepilot
+    /// contains them.
     TakeOut {
-        /// What to take out.
+        /// What to remove.
         words: String,
         /// Whether grubby does it.
         grubby: bool,
     },
-    /// Have grubby add these words to the boot entries, and reboot.
+    /// Let grubby add these words to the boot entries, and reboot.
     Grubby {
         /// What to add to the command line.
         words: String,
     },
-    /// Add these words to the kernel's command line by hand: no boot loader was found that hugepilot knows.
+    /// Add these kernel parameters by hand: no known boot loader was found.
     ByHand {
         /// What to add.
         words: String,
     },
-    /// Limits hold from the next login on.
+    /// Log in again: limits apply to new logins only.
     LogInAnew,
 }
 
 impl PoolSurroundings {
-    /// Reads what is there.
+    /// Reads what exists.
     ///
-    /// Errors: `/proc/meminfo`, or a configuration file or unit that is there, cannot be read.
+    /// Errors: `/proc/meminfo`, or an existing configuration file or unit, cannot be read.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
         let mut names = [SYSCTL, TMPFILES, LIMITS, GRUB, COMMAND_LINE, OWN_WORDS, WANTS].map(str::to_owned).to_vec();
         let units = optional(root.entries(UNITS))?.unwrap_or_default();
@@ -152,9 +152,9 @@ fn kernel_image(root: &Root) -> Result<Option<&'static str>, KernelError> {
     Ok(None)
 }
 
-/// The edits that make just that last, and nothing that hugepilot made last before; then what is left to do.
+/// The edits that persist exactly this, removing what hugepilot persisted before; then the remaining steps.
 ///
-/// Errors: a file that should be written is somebody else's, or words in it.
+/// Errors: a file that must be written, or words in it, belong to somebody else.
 pub fn persist(lasting: &Lasting, around: &PoolSurroundings) -> Result<(Vec<Edit>, Vec<NextStep>), PoolError> {
     let giants: Vec<(Bytes, u64)> = reserved(lasting).filter(|(size, _)| is_giant(*size)).collect();
     let line = on_command_line(around, &giants)?;
@@ -176,21 +176,21 @@ pub fn persist(lasting: &Lasting, around: &PoolSurroundings) -> Result<(Vec<Edit
         edits.push(Edit { path: COMMAND_LINE.to_owned(), before: Some(before), after: Some(after) });
     }
     edits.retain(|edit| edit.before != edit.after);
-    // Whose words they are is remembered before they are written, and forgotten after they were taken out.
+    // Record which words are ours before writing them, and forget that only after removing them.
     edits.sort_by_key(|edit| edit.after.is_none());
     let steps = next_steps(&edits, &giants, around);
     Ok((edits, steps))
 }
 
-/// What becomes of [`COMMAND_LINE`].
+/// The change of [`COMMAND_LINE`].
 struct OnCommandLine {
     before: String,
     after: String,
-    /// The words in it that are hugepilot's then.
+    /// The words in it that will be hugepilot's.
     own_words: String,
 }
 
-/// `None` where there is no such file. What somebody else reserves there counts, and stays.
+/// `None` if there is no such file. Reservations by others in it count, and stay.
 fn on_command_line(around: &PoolSurroundings, giants: &[(Bytes, u64)]) -> Result<Option<OnCommandLine>, PoolError> {
     let Some(before) = around.files.get(COMMAND_LINE).cloned() else { return Ok(None) };
     let remembered = around.files.get(OWN_WORDS).and_then(|text| text.strip_prefix(HEAD)).map_or("", str::trim);
@@ -211,7 +211,7 @@ fn reserved(lasting: &Lasting) -> impl Iterator<Item = (Bytes, u64)> {
     lasting.pools.iter().filter(|pool| pool.pages > 0).map(|pool| (pool.page_size, pool.pages))
 }
 
-/// Files that are hugepilot's as a whole, by path.
+/// Files that belong to hugepilot as a whole, by path.
 fn own_files(
     lasting: &Lasting,
     around: &PoolSurroundings,
@@ -256,8 +256,8 @@ fn own_files(
     Ok(files)
 }
 
-/// A line of limits.d: members may lock as much memory as the pools have; `None` without pools, which would be less than anybody may lock.
-/// A group that was given by its number stands so.
+/// A line of limits.d: members may lock as much memory as the pools have; `None` without pools, because that would lower the default limit.
+/// A group given by number is written as a number.
 fn memory_lock(group: &UnixGroup, pools: impl Iterator<Item = (Bytes, u64)>) -> Option<String> {
     let all: Bytes = pools.map(|(size, pages)| Bytes(size.0.saturating_mul(pages))).sum();
     let colon = if group.name.bytes().all(|byte| byte.is_ascii_digit()) { ":" } else { "" };
@@ -285,7 +285,7 @@ fn mount_unit(size: Bytes, group: Option<&UnixGroup>) -> Result<String, PoolErro
     ))
 }
 
-/// The name that systemd wants for the unit of a mount point (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
+/// The unit name that systemd expects for a mount point (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
 fn unit_name(point: &str) -> String {
     let mut name = String::new();
     for (index, byte) in point.trim_matches('/').bytes().enumerate() {
@@ -332,7 +332,7 @@ fn next_steps(edits: &[Edit], giants: &[(Bytes, u64)], around: &PoolSurroundings
     steps
 }
 
-/// Words that somebody added by grubby or by hand, as they were told to, have no file that could be removed.
+/// Words that somebody added by grubby or by hand, as told, are in no file that could be removed.
 fn take_out(giants: &[(Bytes, u64)], around: &PoolSurroundings) -> Option<NextStep> {
     let words = &around.booted_with;
     let in_a_file = |text: &String| text.contains(words) || command_line::giants(text) == *words;

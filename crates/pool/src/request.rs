@@ -1,4 +1,4 @@
-//! How large a pool is wanted, as it is written on a command line: `2M=1000`.
+//! The requested size of a pool, as written on a command line: `2M=1000`.
 //!
 //! Owns: that notation. Never touches: the pools.
 
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use heat::units::{BASE_PAGE, Bytes};
 use kernel::hugetlb::size_name;
 
-/// How many pages of one size are wanted.
+/// How many pages of one size are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeRequest {
     /// Bytes in each page.
@@ -20,15 +20,15 @@ pub struct SizeRequest {
 /// A number of pages, or a change of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many.
+    /// This many.
     Exactly(u64),
-    /// So many more than there are.
+    /// This many more than there are.
     More(u64),
-    /// So many fewer than there are, or none.
+    /// This many fewer than there are, but at least none.
     Fewer(u64),
 }
 
-/// A request that could not be read.
+/// A request that could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum SizeRequestError {
@@ -42,7 +42,7 @@ pub enum SizeRequestError {
 }
 
 impl Amount {
-    /// The number that is meant where there are so many.
+    /// The resulting number if there are `pages` now.
     pub fn of(self, pages: u64) -> u64 {
         match self {
             Amount::Exactly(wanted) => wanted,
@@ -89,7 +89,7 @@ impl fmt::Display for SizeRequest {
     }
 }
 
-/// Understands `2M`, `1G`: the size of a huge page, though not every machine has pages of that size.
+/// Parses `2M`, `1G`: the size of a huge page, though not every machine has pages of that size.
 ///
 /// Errors: `text` is not a size, or not a power of two above 4 KiB.
 pub fn parse_page_size(text: &str) -> Result<Bytes, String> {

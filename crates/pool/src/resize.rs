@@ -1,10 +1,10 @@
-//! Making a pool larger or smaller, step by step.
+//! Resizes a pool step by step.
 //!
-//! Owns: `nr_hugepages`, `nr_overcommit_hugepages`, and what makes room for them (Documentation/admin-guide/mm/hugetlbpage.rst,
+//! Owns: `nr_hugepages`, `nr_overcommit_hugepages`, and making room for them (Documentation/admin-guide/mm/hugetlbpage.rst,
 //! sysctl/vm.rst). Never touches: how large a pool should be.
 //!
-//! The kernel takes pages one by one, each after compacting what it can, so that one write may take minutes and get less than was asked
-//! for without an error. A step therefore asks for few pages, is counted afterwards, and nobody waits for one that does not return.
+//! The kernel allocates pages one by one, compacting memory for each, so one write may take minutes and yield less than requested without
+//! an error. A step therefore requests few pages, counts them afterwards, and is abandoned if it does not return.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -19,21 +19,21 @@ use serde::Serialize;
 
 use crate::{Change, Obstacles, PoolError, is_giant};
 
-/// Memory of the first step.
+/// Memory requested by the first step.
 const FIRST_STEP: Bytes = Bytes(64 << 20);
-/// The most memory of one step, unless a page is larger.
+/// Maximum memory per step, unless a page is larger.
 const LARGEST_STEP: Bytes = Bytes(1 << 30);
-/// The next step is larger after a shorter one, and smaller after one four times as long.
+/// A shorter step doubles the next one; a step more than four times as long halves it.
 const SHORT_STEP: Duration = Duration::from_millis(100);
-/// How long a step that is under way is waited for once it is to end: those that the kernel gets done within bounds are counted.
+/// How long to wait for a running step once it should end: what the kernel completes in that time counts.
 const GRACE: Duration = Duration::from_millis(500);
-/// Longest time between two checks whether to go on waiting.
+/// The longest time between two checks whether to keep waiting.
 const POLL: Duration = Duration::from_millis(20);
 
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Whether clean page cache may go, so that its memory can be had.
+    /// Whether clean page cache may be dropped to free memory.
     pub make_room: bool,
     /// How long to try.
     pub time_limit: Duration,
@@ -43,44 +43,44 @@ pub struct Effort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// The pool is as it should be.
+    /// The pool has the wanted size.
     Done,
-    /// No more pages are to be had, also after compacting memory.
+    /// No more pages are available, even after compaction.
     NoMore,
-    /// Time was up.
+    /// The time limit was reached.
     TimeUp,
-    /// Somebody asked to stop.
+    /// A stop was requested.
     Stopped,
 }
 
-/// What came of one change.
+/// The result of one change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resized {
-    /// What was to be done.
+    /// The change that was attempted.
     pub change: Change,
-    /// Pages that there are now, the surplus not counted; on the change's node, if it has one.
+    /// Pages that there are now, without surplus pages; on the change's node, if it has one.
     pub pages: u64,
     /// The whole pool before.
     pub before: Pool,
     /// The whole pool afterwards.
     pub after: Pool,
-    /// Why it ended.
+    /// Why resizing ended.
     pub ended: Ended,
-    /// Why what may be taken on demand could not be set to go with these pages; `None` where it was, or did not have to be.
+    /// Why the overcommit could not be adjusted to these pages; `None` if it was, or did not have to be.
     pub overcommit_refused: Option<String>,
-    /// What stands in the way of the rest; `None` where nothing does.
+    /// What prevents the rest; `None` if nothing does.
     pub obstacles: Option<Obstacles>,
     /// How often memory was compacted.
     pub compactions: u32,
     /// How often clean page cache was dropped.
     pub cache_drops: u32,
-    /// The longest that one step took.
+    /// The duration of the longest step.
     pub longest_step: Nanos,
-    /// How long all took.
+    /// The duration of the whole change.
     pub elapsed: Nanos,
 }
 
-/// Makes a change, and tells after each step how many pages there are. What was reached stays when it ends early.
+/// Makes a change, and reports the number of pages after each step. If it ends early, the pages obtained so far stay.
 ///
 /// Errors: the kernel refuses (EACCES, EPERM: not root; EINVAL: not at run time, or not on demand).
 pub fn resize(
@@ -94,7 +94,7 @@ pub fn resize(
     let deadline = begun + effort.time_limit;
     let before = hugetlb::pool(root, change.page_size)?;
     if change.to <= change.from {
-        // How many pages there will be is certain, so that a refusal can come before anything is changed.
+        // The final number of pages is certain, so a refusal can come before anything is changed.
         set_overcommit(root, change, change.to)?;
     }
     let mut kernel =
@@ -120,7 +120,7 @@ pub fn resize(
     })
 }
 
-/// Has the pool grow to the change's most on demand, once it has so many pages.
+/// Lets the pool grow to the change's maximum on demand, once it has this many pages.
 fn set_overcommit(root: &Root, change: &Change, pages: u64) -> Result<(), PoolError> {
     let page_size = change.page_size;
     let Some(overcommit) = change.overcommit(pages) else { return Ok(()) };
@@ -134,7 +134,7 @@ fn set_overcommit(root: &Root, change: &Change, pages: u64) -> Result<(), PoolEr
     })
 }
 
-/// Pages that stay, in the pool or on the change's node.
+/// Persistent pages in the pool or on the change's node.
 fn pages(root: &Root, change: &Change) -> Result<u64, KernelError> {
     let Some(node) = change.node else { return Ok(hugetlb::pool(root, change.page_size)?.persistent()) };
     let pools = hugetlb::node_pools(root)?;
@@ -146,15 +146,15 @@ fn write(path: PathBuf, value: impl ToString) -> std::io::Result<()> {
     std::fs::write(path, value.to_string())
 }
 
-/// What steps ask for, so that tests can stand in for the kernel.
+/// The operations that steps need; tests substitute the kernel.
 trait Machine {
-    /// Asks for so many pages, and tells how many there are; `None` if that was given up.
+    /// Requests this many pages, and returns how many there are; `None` if it was abandoned.
     fn ask(&mut self, pages: u64) -> Result<Option<u64>, PoolError>;
-    /// Makes contiguous memory of what can be moved.
+    /// Frees and compacts memory.
     fn make_room(&mut self) -> Result<(), PoolError>;
 }
 
-/// Steps until the pool is as it should be, or no step helps; and how long the longest took.
+/// Steps until the pool has the wanted size or no step helps; also returns the duration of the longest step.
 fn walk(
     machine: &mut impl Machine,
     change: &Change,
@@ -188,7 +188,7 @@ fn walk(
             room_was_made = false;
             step = next_step(step, took).clamp(1, in_pages(LARGEST_STEP));
         } else if !moved && (room_was_made || !grows) {
-            // A signal ends a step early; the next round tells that it was one.
+            // A signal ends a step early; the next round checks for a stop request.
             if !stop.requested() {
                 return Ok((Ended::NoMore, longest));
             }
@@ -207,7 +207,7 @@ fn next_step(pages: u64, took: Duration) -> u64 {
     }
 }
 
-/// The machine that hugepilot runs on, or a tree of files that stands for it.
+/// The running machine, or a tree of files in its place.
 struct Kernel<'a> {
     root: &'a Root,
     change: &'a Change,
@@ -229,7 +229,7 @@ impl Machine for Kernel<'_> {
     }
 
     fn make_room(&mut self) -> Result<(), PoolError> {
-        // Page cache is dropped first: it is what compaction would move, and needs free pages to move it to.
+        // Drop the page cache first: compaction would otherwise have to move it, and needs free pages for that.
         if self.make_room && self.write_if_there("proc/sys/vm/drop_caches")? {
             self.cache_drops += 1;
         }
@@ -242,12 +242,12 @@ impl Machine for Kernel<'_> {
 }
 
 impl Kernel<'_> {
-    /// Asks the kernel for something once; `false` if it cannot do that, or was not waited for.
+    /// Triggers something in the kernel; `false` if it does not support that, or the wait was abandoned.
     fn write_if_there(&self, name: &str) -> Result<bool, PoolError> {
         Ok(self.root.exists(name)? && self.write(name, 1)?)
     }
 
-    /// Writes a number; `false` if that was not waited for.
+    /// Writes a number; `false` if the wait was abandoned.
     fn write(&self, name: &str, value: u64) -> Result<bool, PoolError> {
         let path = self.root.path(name);
         let written = path.clone();
@@ -259,8 +259,8 @@ impl Kernel<'_> {
     }
 }
 
-/// Has a thread do work, and waits until it is done; `None` if it is not within the grace after stopping was requested or the deadline
-/// has passed. What the thread is at then ends with this process: the kernel gives up compacting and taking pages for one that is killed.
+/// Runs work on a thread and waits for it; `None` if it is still running when the grace period after a stop request or the deadline has
+/// passed. The work then ends with this process: the kernel stops compacting and allocating pages for a killed process.
 fn within<T: Send + 'static>(
     deadline: Instant,
     grace: Duration,
@@ -269,7 +269,7 @@ fn within<T: Send + 'static>(
 ) -> Option<T> {
     let (sender, receiver) = channel();
     let worker = thread::spawn(move || {
-        // Nobody may be waiting any more.
+        // The receiver may have given up.
         let _ = sender.send(work());
     });
     let mut given_up: Option<Instant> = None;
@@ -303,7 +303,7 @@ mod tests {
         Change { page_size: Bytes(2 << 20), node: None, from, to, most: None }
     }
 
-    /// Has so many pages, so many more to be had at once, and finds so many each time room is made.
+    /// Has this many pages, can provide this many more at once, and finds this many each time it makes room.
     struct Fake {
         pages: u64,
         at_hand: u64,
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn an_overcommit_that_is_refused_hides_no_pages_and_is_refused_first_where_it_can_be() {
         let (_tree, root, directory) = tree();
-        // Root may read it, and not write.
+        // Readable but not writable, even for root.
         let read_only = directory.join("nr_overcommit_hugepages");
         fs::remove_file(&read_only).unwrap();
         std::os::unix::fs::symlink("/proc/sys/kernel/cap_last_cap", &read_only).unwrap();

@@ -1,7 +1,7 @@
 //! Which processes hold pages of the pools.
 //!
-//! Owns: the search. Never touches: the processes. Listing what a process has mapped makes the kernel count its pages, so only processes
-//! that may have some of a pool's are examined closely.
+//! Owns: the search. Never touches: the processes. Listing a process's mappings makes the kernel count its pages, so only processes that
+//! may use a pool are examined closely.
 
 use heat::units::Bytes;
 use kernel::mounts::Mount;
@@ -9,29 +9,29 @@ use kernel::process::ProcessStatus;
 use kernel::{KernelError, Root, maps, smaps, vm_flags};
 use serde::Serialize;
 
-/// What one process has of one pool.
+/// One process's use of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct User {
     /// The process.
     pub pid: u32,
-    /// Its name, as it calls itself.
+    /// The name that it gives itself.
     pub name: String,
     /// Bytes in each page.
     #[serde(rename = "page_size_bytes")]
     pub page_size: Bytes,
-    /// Pages that only it has.
+    /// Pages that it alone maps.
     #[serde(rename = "private_bytes")]
     pub private: Bytes,
-    /// Pages that others have, too; each of them counts these.
+    /// Pages that others map, too; they count for each of them.
     #[serde(rename = "shared_bytes")]
     pub shared: Bytes,
-    /// Address space that such pages are for. What is not used of it yet is promised, unless it was mapped without (`MAP_NORESERVE`).
+    /// Address space for such pages. The unused part of it is reserved, unless it was mapped without reservation (`MAP_NORESERVE`).
     #[serde(rename = "mapped_bytes")]
     pub mapped: Bytes,
 }
 
 impl User {
-    /// Pages that it has.
+    /// Pages in use.
     pub fn in_use(&self) -> Bytes {
         self.private + self.shared
     }
@@ -42,7 +42,7 @@ impl User {
     }
 }
 
-/// All users, those with the most first, and how many processes could not be examined.
+/// All users, those with the most pages first, and how many processes could not be examined.
 ///
 /// Errors: `/proc` cannot be listed, or a file of a living process is malformed.
 pub fn users(root: &Root, mounts: &[Mount]) -> Result<(Vec<User>, u64), KernelError> {
@@ -53,7 +53,7 @@ pub fn users(root: &Root, mounts: &[Mount]) -> Result<(Vec<User>, u64), KernelEr
         match users_in(root, pid, &devices) {
             Ok(found) => users.extend(found),
             Err(error) if error.is_gone() => {}
-            // One process with endless mappings is no reason to see none of the others.
+            // One process with too many mappings must not hide all others.
             Err(error) if error.is_denied() || matches!(error, KernelError::TooLong { .. }) => unseen += 1,
             Err(error) => return Err(error),
         }
@@ -74,12 +74,12 @@ fn users_in(root: &Root, pid: u32, devices: &[(u32, u32)]) -> Result<Vec<User>, 
     Ok(summed(pid, &status.name, &smaps::read(root, pid)?))
 }
 
-/// Memory on huge pages that no file system is mounted for goes by these names: MAP_HUGETLB, memfd_create, shmget.
+/// Names of memory on huge pages outside of mounts: MAP_HUGETLB, memfd_create, shmget.
 fn is_without_a_mount(name: &str) -> bool {
     ["/anon_hugepage", "/memfd:", "/SYSV"].iter().any(|start| name.starts_with(start))
 }
 
-/// One user for each size of page.
+/// One user for each page size.
 fn summed(pid: u32, name: &str, mappings: &[smaps::SmapsMapping]) -> Vec<User> {
     let mut users: Vec<User> = Vec::new();
     for mapping in mappings.iter().filter(|mapping| mapping.flags & vm_flags::HUGETLB != 0) {

@@ -1,6 +1,6 @@
-//! How the pools stand: what they hold, who uses it, and what they leave for everybody else.
+//! The state of the pools: their pages, their users, and the memory that remains for everything else.
 //!
-//! Owns: one scan of all of it. Never touches: the pools.
+//! Owns: one scan of the pools. Never touches: the pools.
 
 use heat::units::Bytes;
 use kernel::hugetlb::{self, FileSystem, NodePool, Pool};
@@ -15,15 +15,15 @@ use crate::users::{User, users};
 pub struct View {
     /// The machine's memory.
     pub memory: Meminfo,
-    /// The page size for programs that name none; `None` on a kernel without hugetlbfs.
+    /// The page size for programs that specify none; `None` on a kernel without hugetlbfs.
     pub default_size: Option<Bytes>,
     /// All pools, by ascending page size.
     pub pools: Vec<Pool>,
-    /// What each memory node has of them.
+    /// Each memory node's share of them.
     pub nodes: Vec<NodePool>,
     /// Processes that hold pages, those with the most first.
     pub users: Vec<User>,
-    /// Processes that could not be examined, for want of rights or because they have mapped too much.
+    /// Processes that could not be examined, for lack of rights or because they have too many mappings.
     pub unseen: u64,
     /// Mounts of hugetlbfs.
     pub mounts: Vec<FileSystem>,
@@ -34,7 +34,7 @@ pub struct View {
 }
 
 impl View {
-    /// Scans everything. Takes a moment for each process, and longer for those that use the pools.
+    /// Scans everything. Takes a moment per process, and longer for those that use the pools.
     ///
     /// Errors: `/proc/meminfo`, a pool, a limit or the mappings of a process cannot be read, or are malformed.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
@@ -63,18 +63,18 @@ impl View {
         self.memory.total.saturating_sub(self.held())
     }
 
-    /// Memory in the pools that nobody uses and nobody was promised.
+    /// Memory in the pools that is neither in use nor reserved.
     pub fn idle(&self) -> Bytes {
         self.pools.iter().map(|pool| Bytes(pool.available().saturating_mul(pool.page_size.0))).sum()
     }
 
-    /// Whether ordinary programs are short of memory while the pools have more of it idle.
+    /// Whether ordinary programs are short of memory while the pools have more than that idle.
     pub fn starves_programs(&self) -> bool {
         self.memory.available.0 < self.memory.total.0 / 16 && self.idle() > self.memory.available
     }
 }
 
-/// Whether a pool has free pages and yet none to give: all of them are promised.
+/// Whether a pool has free pages but none available: all of them are reserved.
 pub fn is_all_promised(pool: &Pool) -> bool {
     pool.free > 0 && pool.available() == 0
 }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_the_pools_hold_is_not_left_for_programs() {
-        // 123 of 128 GiB reserved, as somebody once did.
+        // A real case: 123 of 128 GiB reserved.
         let pool = Pool { page_size: Bytes(1 << 30), total: 123, free: 120, reserved: 20, surplus: 0, overcommit: 0 };
         let memory = Meminfo { total: Bytes(128 << 30), available: Bytes(4 << 30), ..Meminfo::default() };
         let view = View {

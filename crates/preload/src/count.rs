@@ -1,4 +1,4 @@
-//! Adding to the counters that the launcher reads, if it gave any.
+//! Adds to the counters that the launcher reads, if it provided any.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use hugepilot_os::placement::PlacementCounts;
 
 static COUNTS: OnceLock<&'static PlacementCounts> = OnceLock::new();
 
-/// From now on it is counted in that file, if there is such a one.
+/// Counts in that file from now on, if it exists.
 pub fn into_file(path: &CStr) {
     if let Some(counts) = PlacementCounts::attach(path) {
         let _ = COUNTS.set(counts);
@@ -17,7 +17,7 @@ pub fn into_file(path: &CStr) {
 
 pub fn add(counter: impl Fn(&PlacementCounts) -> &AtomicU64, amount: usize) {
     if let Some(counts) = COUNTS.get() {
-        // Relaxed: nothing else is told by it.
+        // Relaxed: no other memory depends on it.
         counter(counts).fetch_add(amount as u64, Ordering::Relaxed);
     }
 }

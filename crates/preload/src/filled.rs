@@ -1,9 +1,9 @@
-//! Whether a program fills what it maps: then it will most likely fill what it maps next, too.
+//! Whether a program fills its mappings: then it will most likely fill the next ones, too.
 //!
-//! Owns: the last few large mappings on ordinary pages, by which that is told. Never touches: them.
+//! Owns: the last few large mappings on ordinary pages, the basis for that estimate. Never touches: them.
 //!
-//! A mapping on huge pages would seem filled after one touch of each 2 MiB, so that only ordinary ones tell; and programs change, so that
-//! some go on being ordinary. Memory that the program has unmapped since tells nothing.
+//! A mapping on huge pages would seem filled after one touch per 2 MiB, so only ordinary ones count. Programs change, so some mappings stay
+//! ordinary. Memory that the program has since unmapped does not count.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,19 +12,20 @@ use crate::system;
 
 /// Mappings that are remembered.
 const KNOWN: usize = 4;
-/// One mapping in so many stays ordinary, to tell whether the program still fills what it maps.
+/// One mapping in this many stays ordinary, to see whether the program still fills its mappings.
 const ORDINARY: usize = 8;
-/// Pages of each mapping that are asked about.
+/// Pages of each mapping that are checked.
 const SAMPLE: usize = 64;
 /// Knuth's multiplicative hash.
 const SCATTER: usize = 2_654_435_761;
-/// Filled, if so many of a hundred are there.
+/// Filled if at least this percentage of pages is present.
 const FILLED_PERCENT: usize = 95;
 
-/// What the program has mapped. Two threads at once may mix up theirs; what is not mapped tells nothing, and what is belongs to the program.
+/// The program's mappings. Two threads at once may mix up theirs; that is harmless, because unmapped addresses do not count, and mapped
+/// ones belong to the program.
 pub struct FilledMappings {
     mappings: [(AtomicUsize, AtomicUsize); KNOWN],
-    /// Mappings so far, and those of them that are remembered or were.
+    /// Mappings so far, and how many of them have ever been remembered.
     asked: AtomicUsize,
     remembered: AtomicUsize,
 }
@@ -35,7 +36,7 @@ impl FilledMappings {
         Self { mappings, asked: AtomicUsize::new(0), remembered: AtomicUsize::new(0) }
     }
 
-    /// Whether the next mapping is to be on huge pages.
+    /// Whether to put the next mapping on huge pages.
     pub fn promises_to_be_filled(&self) -> bool {
         let is_a_test = self.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(ORDINARY);
         !is_a_test && self.is_filled()
@@ -48,7 +49,7 @@ impl FilledMappings {
         known_start.store(start, Ordering::Relaxed);
     }
 
-    /// Of all that is remembered and still mapped, if anything is.
+    /// Judges everything that is remembered and still mapped; false if nothing is.
     fn is_filled(&self) -> bool {
         let (mut mapped, mut present) = (0, 0);
         for (start, length) in &self.mappings {
@@ -65,7 +66,7 @@ impl FilledMappings {
     }
 }
 
-/// One page of each so many, not at even distances: programs have strides of their own.
+/// One page out of each `of`, at irregular distances: programs may access memory in strides.
 fn page_of(number: usize, of: usize) -> usize {
     number * of + (number.wrapping_mul(SCATTER) >> 16) % of
 }
@@ -76,7 +77,7 @@ mod tests {
     use crate::pages::REGION;
     use crate::system::{MmapRequest, READ_WRITE};
 
-    /// Memory of which the first so many percent are filled.
+    /// Memory whose first `percent` percent are filled.
     fn mapped(percent: usize) -> usize {
         let start = MmapRequest { rights: READ_WRITE, ..MmapRequest::anonymous(0, 4 * REGION, 0) }.make().unwrap();
         system::madvise(start, 4 * REGION, libc::MADV_NOHUGEPAGE).unwrap();
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn what_is_not_mapped_any_more_tells_nothing() {
         let past = FilledMappings::new();
-        // No program may map anything there.
+        // No program can map anything there.
         past.remember(PAGE, REGION);
         assert!((0..ORDINARY).all(|_| !past.promises_to_be_filled()));
     }

@@ -1,19 +1,19 @@
-//! Children that a program forks, while it has memory from the pool.
+//! Forked children of a program that has memory from the pool.
 //!
 //! Owns: what such a child gets in place of that memory. Never touches: processes that share all memory until exec (vfork,
 //! posix_spawn, system), which need nothing.
 //!
-//! A private page that parent and child share is copied when either of them writes to it. From the pool that takes another huge
-//! page, and if there is none, the kernel takes the page from the child, or refuses: the child dies of its next access
-//! (SIGBUS). So a copy on ordinary memory is made before the child is forked, and takes the place of the pool's pages there
-//! before the program goes on. Until then they are shared, not left out: the C library writes in the child before anybody is
-//! called (the locks of its streams and its list of stacks may lie there). The parent keeps its pages, whatever the child does.
+//! A private page that parent and child share is copied when either of them writes to it. For pool memory that takes another
+//! huge page. If there is none, the kernel takes the page from the child, or refuses: the child dies at its next access
+//! (SIGBUS). So a copy on ordinary memory is made before the child is forked, and replaces the pool pages in the child before
+//! the program continues. Until then they are shared and not left out: in the child the C library writes before it calls any
+//! handler (the locks of its streams and its list of stacks may be there). The parent keeps its pages, whatever the child does.
 //!
-//! The copy is read by the kernel, for other threads may protect or unmap meanwhile what they like. It takes time and memory.
-//! Where memory is too short for that, parent and child share as the kernel has it: most children write little before they call
-//! exec. So they do with the stack that a thread forks on, which changes while it is copied; and with memory that glibc's
-//! malloc has taken from the pool by itself (`glibc.malloc.hugetlb=2`), while other threads run: it is in use while a child is
-//! forked, and would be missed. Without other threads it becomes ordinary memory before.
+//! The kernel reads the memory for the copy, because other threads may protect or unmap it meanwhile. Copying takes time and
+//! memory. If memory is too short, parent and child share pages as the kernel does by default: most children write little
+//! before they call exec. The same applies to the stack that a thread forks on, which changes while it is copied; and to pool
+//! memory of glibc's malloc (`glibc.malloc.hugetlb=2`) while other threads run: it is in use during a fork, and would be
+//! missed. Without other threads that is turned into ordinary memory first.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,15 +23,15 @@ use crate::maps::{self, MappingKind};
 use crate::pages::unmap_between;
 use crate::{count, ordinary, pool, room, settings, system};
 
-/// Each is one call of mmap for 32 MiB or more. What is beyond is shared.
+/// Each is one mmap call for 32 MiB or more. Any further ones are shared.
 const MOST: usize = 256;
 
-/// One mapping from the pool; all fields are guarded by [`BUSY`].
+/// One mapping from the pool; [`BUSY`] guards all fields.
 struct Slot {
     start: AtomicUsize,
     length: AtomicUsize,
     rights: AtomicUsize,
-    /// Where its copy is; 0: it has none.
+    /// The address of its copy; 0: none.
     copy: AtomicUsize,
 }
 
@@ -43,14 +43,14 @@ static SLOTS: [Slot; MOST] = [const {
         copy: AtomicUsize::new(0),
     }
 }; MOST];
-/// From before a fork until after it: another thread's waits. A handler that ran in the child too early would find nothing to
-/// stand on if the parent had written to it.
+/// Held from before a fork until after it; forks by other threads wait. A signal handler that ran in the child too early would
+/// lose its stack if the parent had written to it.
 static BUSY: Lock = Lock::new();
-/// What the thread that forks held back before.
+/// The signal mask of the forking thread before.
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
-/// From now on. All other libraries' and the program's own functions for this are registered later, for this library begins
-/// first (`build.rs`): what they write before is copied, and what they find in the child is the copy.
+/// Registers the fork handlers. Handlers of the program and of other libraries are registered later, because this library is
+/// initialised first (`build.rs`): so what they write before the fork is copied, and in the child they find the copy.
 pub fn watch() {
     system::at_fork(before, in_parent, in_child);
 }
@@ -82,7 +82,7 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     for slot in used() {
         let [start, length, copy] = [&slot.start, &slot.length, &slot.copy].map(|field| field.load(Ordering::Relaxed));
-        // The program may have kept it from its children (MADV_DONTFORK).
+        // The program may have excluded it from children (MADV_DONTFORK).
         if copy != 0 && !(system::is_mapped(start) && put(slot)) {
             unmap_between(copy, copy + length);
         }
@@ -90,7 +90,7 @@ extern "C" fn in_child() {
     BUSY.release(SIGNALS.load(Ordering::Relaxed));
 }
 
-/// Puts the copy in the place of the pool's pages, with what the C library has written there in this child.
+/// Replaces the pool pages with the copy, including what the C library has written there in this child.
 fn put(slot: &Slot) -> bool {
     let [start, length, rights, copy] =
         [&slot.start, &slot.length, &slot.rights, &slot.copy].map(|field| field.load(Ordering::Relaxed));
@@ -100,7 +100,7 @@ fn put(slot: &Slot) -> bool {
     ordinary::give_rights(copy, length, rights as c_int) && system::replace(start, copy, length).is_ok()
 }
 
-/// Puts all mappings from the pool in slots, without copies yet.
+/// Fills the slots with all mappings from the pool, without copies yet.
 fn list() {
     SLOTS.iter().for_each(|slot| slot.length.store(0, Ordering::Relaxed));
     let mut slots = SLOTS.iter();
@@ -118,7 +118,7 @@ fn used() -> impl Iterator<Item = &'static Slot> {
     SLOTS.iter().take_while(|slot| slot.length.load(Ordering::Relaxed) != 0)
 }
 
-/// Whether a child can do with this memory what it likes.
+/// Makes this memory safe for a child to use; false if it stays shared.
 fn prepare(slot: &Slot) -> bool {
     let [start, length, rights] = [&slot.start, &slot.length, &slot.rights].map(|field| field.load(Ordering::Relaxed));
     if !pool::reaches(start, length) {

@@ -1,6 +1,6 @@
-//! The C interface: functions of the C library's names, found before its own by the dynamic linker.
+//! The C interface: functions with the names of the C library's, which the dynamic linker finds first.
 //!
-//! Owns: arguments, errno, and the environment at load. Never touches: anything else; each function hands over.
+//! Owns: arguments, errno, and the environment at load. Never touches: anything else; each function delegates.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -9,14 +9,14 @@ use std::ptr;
 use crate::system::{MmapRequest, SyscallResult};
 use crate::{partial, shm};
 
-/// The dynamic linker calls what stands in this section when the library is loaded, with main's arguments.
+/// The dynamic linker calls the functions in this section when the library is loaded, with main's arguments.
 #[used]
 // SAFETY: the section holds pointers to functions of this type.
 #[unsafe(link_section = ".init_array")]
 static LOAD: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = load;
 
 extern "C" fn load(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    // SAFETY: the linker passes the environment, as main gets it, and nothing changes it before the program begins.
+    // SAFETY: the linker passes the environment as main gets it, and nothing changes it before the program begins.
     crate::begin(|name| unsafe { variable(environment, name) });
 }
 
@@ -31,7 +31,7 @@ unsafe fn variable<'a>(environment: *const *const c_char, name: &str) -> Option<
         if text.is_null() {
             return None;
         }
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         let text = unsafe { CStr::from_ptr(*text) };
         let value = text.to_bytes_with_nul().strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
         if let Some(value) = value {
@@ -42,25 +42,25 @@ unsafe fn variable<'a>(environment: *const *const c_char, name: &str) -> Option<
     }
 }
 
-/// As the C library tells it: a number, or -1 and errno.
+/// The C library's convention: a number, or -1 and errno.
 fn number(answer: SyscallResult) -> c_int {
     answer.map_or_else(failed, |number| number as c_int)
 }
 
-/// As the C library tells it: an address, or -1 and errno.
+/// The C library's convention: an address, or -1 and errno.
 fn address(answer: SyscallResult) -> *mut c_void {
     answer.map_or_else(|error| ptr::without_provenance_mut(failed(error) as usize), ptr::with_exposed_provenance_mut)
 }
 
 fn failed(error: c_int) -> c_int {
-    // SAFETY: the address is this thread's own for its whole life.
+    // SAFETY: the address belongs to this thread for its whole life.
     unsafe { *libc::__errno_location() = error };
     -1
 }
 
 /// # Safety
 ///
-/// As for the C library's; so it is for all that follow.
+/// As for the C library's; the same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mmap(
     start: *mut c_void,

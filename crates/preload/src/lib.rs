@@ -1,12 +1,11 @@
-//! libhugepilot_preload: puts memory of a program that knows nothing of it on huge pages. `hugepilot run` loads it
-//! (`LD_PRELOAD`).
+//! Puts memory of unmodified programs on huge pages. `hugepilot run` loads it (`LD_PRELOAD`).
 //!
-//! Owns: what stands in for mmap, munmap, mprotect, mremap, madvise, shmget and shmat ([`hooks`]). Never touches: memory that
-//! the C library maps for itself, its heap and the stacks of its threads among it; they never pass through these.
+//! Owns: the replacements for mmap, munmap, mprotect, mremap, madvise, shmget and shmat ([`hooks`]). Never touches: memory
+//! that the C library maps for itself, such as its heap and thread stacks; those calls never pass through these.
 //!
-//! Everything is said by the environment, once, when the library is loaded ([`settings`]). What it does is counted for the
-//! launcher ([`count`]). No program is to fail because of it: whatever the kernel refuses is done as the program asked for it
-//! in the first place, and memory from the pool ([`pool`]) goes on behaving like any other ([`partial`], [`fork`]).
+//! The environment configures everything, once, when the library is loaded ([`settings`]). The library counts what it does
+//! for the launcher ([`count`]). No program may fail because of it: if the kernel refuses, the call is made as the program
+//! made it, and memory from the pool ([`pool`]) keeps behaving like any other ([`partial`], [`fork`]).
 
 mod count;
 mod filled;
@@ -29,7 +28,7 @@ mod text;
 
 use std::ffi::CStr;
 
-/// Before the program begins.
+/// Runs before the program begins.
 fn begin<'a>(variable: impl Fn(&str) -> Option<&'a CStr>) {
     let Some(asked) = settings::PreloadSettings::read(|name| variable(name).map(CStr::to_bytes)) else { return };
     if let Some(path) = variable("HUGEPILOT_COUNTS") {

@@ -1,15 +1,15 @@
-//! Text that the kernel writes, line by line, read with what fits on the stack of a signal handler.
+//! Reads text from the kernel line by line, in a buffer small enough for the stack of a signal handler.
 //!
-//! Owns: where lines end. Never touches: what they say.
+//! Owns: where lines end. Never touches: their contents.
 
 use std::ffi::CStr;
 
 use crate::system::FileReader;
 
-/// More of a line is cut off: the rest of a long path.
+/// Longer lines are cut off: the rest is a long path.
 const LONGEST: usize = 512;
 
-/// Shows each line, without its end. None where the file cannot be read; some may have been shown then.
+/// Passes on each line, without its end. None if the file cannot be read; some lines may have been passed on by then.
 pub fn each(path: &CStr, mut show: impl FnMut(&[u8])) -> Option<()> {
     let mut file = FileReader::open(path)?;
     let mut line = Line { bytes: [0; LONGEST], length: 0 };

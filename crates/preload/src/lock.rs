@@ -1,9 +1,9 @@
-//! One thread at a time, and nobody who waits for ever.
+//! A lock for one thread at a time, on which no thread waits forever.
 //!
-//! Owns: who waits. Never touches: what is done meanwhile, which must not wait for another thread of the program's.
+//! Owns: which threads wait. Never touches: the critical section, which must not wait for another thread of the program.
 //!
-//! Who holds it is not interrupted by a signal, whose handler could wait for the thread that it interrupted. A child that was
-//! forked while another thread held it finds its parent named there, and takes it.
+//! The holder is not interrupted by signals, because a handler could wait for the very thread that it interrupted. If another
+//! thread held the lock during a fork, the child finds its parent's id there, and takes the lock over.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -20,7 +20,7 @@ impl Lock {
         Self { holder: AtomicI32::new(0) }
     }
 
-    /// The signals that were held back before, for [`Self::release`].
+    /// Takes the lock; returns the previous signal mask, for [`Self::release`].
     pub fn take(&self) -> SignalMask {
         let signals = system::hold_signals();
         let process = system::process();

@@ -1,17 +1,17 @@
 //! This process's mappings, as the kernel lists them.
 //!
-//! Owns: the few fields of `/proc/self/maps` (proc(5)) that count here. Never touches: the mappings.
+//! Owns: the few relevant fields of `/proc/self/maps` (proc(5)). Never touches: the mappings.
 
 use std::ffi::c_int;
 
 use crate::lines;
 
-/// What is mapped there.
+/// The kind of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappingKind {
     /// Private memory on reserved huge pages.
     Pooled,
-    /// A segment of System V shared memory, on whatever pages.
+    /// A segment of System V shared memory, on any kind of page.
     Segment,
     /// A file's contents, private to this process.
     File,
@@ -29,14 +29,14 @@ pub struct MappedRange {
 }
 
 impl MappedRange {
-    /// What it has of a range.
+    /// Its intersection with a range.
     pub fn part_of(&self, start: usize, end: usize) -> Option<(usize, usize)> {
         let (start, end) = (self.start.max(start), self.end.min(end));
         (start < end).then_some((start, end))
     }
 }
 
-/// Shows each mapping, ascending. None where the list cannot be read; some may have been shown then.
+/// Passes on each mapping, ascending. None if the list cannot be read; some may have been passed on by then.
 pub fn each(mut show: impl FnMut(&MappedRange)) -> Option<()> {
     lines::each(c"/proc/self/maps", |line| {
         if let Some(mapping) = parse(line) {

@@ -1,20 +1,19 @@
-//! Memory from the pool becomes ordinary memory with the same contents, or gets an ordinary copy.
+//! Turns memory from the pool into ordinary memory with the same contents, or makes an ordinary copy.
 //!
-//! Owns: copying. Never touches: the decision that it has to be, or memory that others may write to meanwhile; callers see to
-//! that.
+//! Owns: copying. Never touches: the decision to copy, or memory that others may write to meanwhile; callers ensure that.
 
 use crate::count;
 use crate::pages::{REGION, unmap_between};
 use crate::place::for_copy;
 use crate::system::{self, READ_WRITE};
 
-/// Replaces whole huge pages where they are. Only while no other thread runs: what one wrote meanwhile would be lost, as what
-/// this one writes would be, if it stood on them. Says whether it could.
+/// Replaces whole huge pages in place. Only while no other thread runs: its writes meanwhile would be lost, and so would this
+/// thread's if its stack were there. Returns whether it succeeded.
 pub fn make(start: usize, length: usize, rights: i32) -> bool {
     if system::stands_on(start, length) {
         return false;
     }
-    // Nor may a signal handler write.
+    // Signal handlers must not write either.
     let signals = system::hold_signals();
     let made = copy(start, length).is_some_and(|copy| {
         let put = give_rights(copy, length, rights) && system::replace(start, copy, length).is_ok();
@@ -30,11 +29,11 @@ pub fn make(start: usize, length: usize, rights: i32) -> bool {
     made
 }
 
-/// Ordinary memory, to read and write, with the same contents; both in whole 2 MiB. What nobody has touched takes no memory
-/// there either. None: no room, or another thread has unmapped some of it.
+/// Ordinary memory, readable and writable, with the same contents; both in whole 2 MiB. Untouched parts take no memory in the
+/// copy either. None: no room, or another thread has unmapped some of it.
 pub fn copy(start: usize, length: usize) -> Option<usize> {
     let to = for_copy(length).ok()?;
-    // A huge page that is merely reserved must not be read: that takes it from the pool, and a child has nothing reserved.
+    // A huge page that is only reserved must not be read: that would take it from the pool, and a child has no reservation.
     let copied = (0..length)
         .step_by(REGION)
         .filter(|offset| system::is_present(start + offset))
@@ -45,8 +44,8 @@ pub fn copy(start: usize, length: usize) -> Option<usize> {
     copied.then_some(to)
 }
 
-/// Copies again what this child alone has, in huge pages of that size: of these the child, or the parent, has got its own since
-/// the child was forked, by writing there.
+/// Copies those huge pages again that this child alone has: the child or the parent wrote to them since the fork, so the child
+/// has its own.
 pub fn refresh(copy: usize, start: usize, length: usize, size: usize) {
     let Some(pages) = system::PageMap::open() else { return };
     for offset in (0..length).step_by(size).filter(|offset| pages.is_own(start + offset)) {
@@ -54,7 +53,7 @@ pub fn refresh(copy: usize, start: usize, length: usize, size: usize) {
     }
 }
 
-/// For memory that is to be read and written up to now.
+/// Sets the rights of memory that is readable and writable until now.
 pub fn give_rights(start: usize, length: usize, rights: i32) -> bool {
     rights == READ_WRITE || system::mprotect(start, length, rights).is_ok()
 }

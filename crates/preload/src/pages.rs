@@ -1,21 +1,21 @@
-//! Sizes of pages, and lengths in whole ones.
+//! Page sizes, and rounding to whole pages.
 //!
-//! Owns: these figures. Never touches: settings, or what a call asks for.
+//! Owns: these figures. Never touches: settings, or the arguments of a call.
 
 use crate::system;
 
 pub const PAGE: usize = 4096;
-/// What one transparent huge page holds.
+/// The size of one transparent huge page.
 pub const REGION: usize = 2 << 20;
 
-/// Unmaps what lies between, if anything does.
+/// Unmaps the range, if it is not empty.
 pub fn unmap_between(start: usize, end: usize) {
     if start < end {
         let _ = system::munmap(start, end - start);
     }
 }
 
-/// As many bytes as the kernel maps for so many. Lengths that it would refuse stay as they are.
+/// The number of bytes that the kernel maps for this length. A length that it would refuse stays as it is.
 pub fn whole_pages(length: usize) -> usize {
     length.checked_next_multiple_of(PAGE).unwrap_or(length)
 }

@@ -1,15 +1,15 @@
-//! What programs do to parts of their memory, where that lies on huge pages from the pool: the kernel refuses to unmap, protect
-//! or replace a part of such a page.
+//! Operations on parts of memory that is on huge pages from the pool: the kernel refuses to unmap, protect or replace a part of
+//! such a page.
 //!
-//! Owns: the calls that a program makes for ranges in the pool's zone. Never touches: any other range, nor a call that the
-//! kernel carries out by itself.
+//! Owns: calls of the program for ranges in the pool's zone. Never touches: any other range, or a call that the kernel carries
+//! out by itself.
 //!
-//! Each call is made as the program made it. Where the kernel refuses because an end of the range falls inside a huge page,
-//! that page becomes ordinary memory and the call is made again. This can be done only while there is no other thread, since
-//! what it wrote meanwhile would be lost, and not with segments of shared memory; otherwise the call is carried out for whole
-//! huge pages, and at its ends so far as it takes nothing from what lies beside.
+//! Each call is first made as the program made it. If the kernel refuses because an end of the range falls inside a huge page,
+//! that page becomes ordinary memory and the call is made again. This is only possible without other threads, whose writes
+//! meanwhile would be lost, and not with segments of shared memory. Otherwise the call is carried out for whole huge pages, and
+//! at the ends as far as it takes nothing from neighbouring memory.
 //!
-//! Calls for such ranges are carried out one after another: what rights a huge page has must be known to give it more.
+//! Calls for such ranges are serialised: the rights of a huge page must be known to widen them.
 
 use std::ffi::c_int;
 use std::ops::Range;
@@ -24,8 +24,8 @@ use crate::{ordinary, pool, settings};
 
 /// `MADV_DONTNEED_LOCKED` (Linux 5.18).
 const DONTNEED_LOCKED: c_int = 24;
-/// Advice whose being followed nobody can rely on, and what to leave out for children or dumps: they get it nevertheless. For
-/// devices that know memory by its pages (RDMA asks `MADV_DONTFORK` for each piece), those must not become others.
+/// Advice that nobody can rely on being followed, and exclusions from children or dumps, which get the memory nevertheless.
+/// Devices that hold memory by its pages (RDMA requests `MADV_DONTFORK` for each piece) need those pages to stay.
 const MERE_ADVICE: [c_int; 15] = [
     libc::MADV_NORMAL,
     libc::MADV_RANDOM,
@@ -44,12 +44,12 @@ const MERE_ADVICE: [c_int; 15] = [
     libc::MADV_KEEPONFORK,
 ];
 
-/// What may lie on huge pages from the pool.
+/// Mappings that may be on huge pages from the pool.
 const HUGE: [MappingKind; 2] = [MappingKind::Pooled, MappingKind::Segment];
 
 static ONE_BY_ONE: Lock = Lock::new();
 
-/// A huge page inside of which a range ends.
+/// A huge page that contains an end of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HugePage {
     start: usize,
@@ -57,19 +57,19 @@ struct HugePage {
     kind: MappingKind,
 }
 
-/// A range that ends inside a huge page from the pool, or a segment's, at one end or at both.
+/// A range with one or both ends inside a huge page from the pool or of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     range: (usize, usize),
-    /// Bytes of a huge page.
+    /// The size of a huge page.
     size: usize,
     first: Option<HugePage>,
-    /// None also if it is the same as the first.
+    /// None also if it is the same page as the first.
     last: Option<HugePage>,
 }
 
 impl Cut {
-    /// None where it ends inside of none.
+    /// None if neither end is inside a huge page.
     fn of(start: usize, length: usize) -> Option<Self> {
         let size = settings::get()?.pool?.bytes();
         let end = start.checked_add(whole_pages(length))?;
@@ -96,42 +96,42 @@ impl Cut {
         [self.first, self.last].into_iter().flatten()
     }
 
-    /// What is left without these huge pages.
+    /// The range without these huge pages.
     fn whole(&self) -> Range<usize> {
         let start = self.first.map_or(self.range.0, |page| page.start + self.size);
         let end = match self.last {
             Some(page) => page.start,
-            // In the first, too, if that reaches beyond it.
+            // Or inside the first, if that extends beyond it.
             None => self.range.1,
         };
         start..end.max(start)
     }
 
-    /// Makes a call for what is left without them, if anything is.
+    /// Makes a call for the range without them, if that is not empty.
     fn call_for_whole(&self, made: impl FnOnce(usize, usize) -> SyscallResult) -> SyscallResult {
         let whole = self.whole();
         if whole.is_empty() { Ok(0) } else { made(whole.start, whole.len()) }
     }
 
-    /// Bytes of the range in these huge pages.
+    /// Bytes of the range inside these huge pages.
     fn cut_off(&self) -> usize {
         (self.range.1 - self.range.0).saturating_sub(self.whole().len())
     }
 
-    /// Whether the kernel can carry out now what it refused.
+    /// Makes the huge pages ordinary, so the kernel can carry out what it refused; returns whether that worked.
     fn fix(&self) -> bool {
         system::is_only_thread()
             && self.pages().all(|page| page.kind == MappingKind::Pooled)
             && self.pages().all(|page| ordinary::make(page.start, self.size, page.rights))
     }
 
-    /// The huge pages get these rights beside those that they have.
+    /// Adds these rights to those of the huge pages.
     fn widen(&self, rights: c_int) -> SyscallResult {
         self.pages().try_fold(0, |_, page| system::mprotect(page.start, self.size, page.rights | rights))
     }
 }
 
-/// Makes a call; where the kernel refuses it for such a cut, makes it again when that is fixed, or as `rounded` says.
+/// Makes a call; if the kernel refuses it because of a cut, makes it again after a fix, or as `rounded` says.
 fn call(
     start: usize,
     length: usize,
@@ -142,7 +142,7 @@ fn call(
         return made();
     }
     ONE_BY_ONE.during(|| match made() {
-        // Before 6.12 mmap says ENOMEM. What is wrong in itself, the kernel refuses for good.
+        // Before 6.12 mmap returns ENOMEM. An invalid call stays refused.
         Err(error @ (libc::EINVAL | libc::ENOMEM)) if is_range(start, length) => match Cut::of(start, length) {
             None => Err(error),
             Some(cut) if cut.fix() => made(),
@@ -157,7 +157,7 @@ fn is_range(start: usize, length: usize) -> bool {
     start.is_multiple_of(pages::PAGE) && length > 0
 }
 
-/// The munmap of the program.
+/// The program's munmap.
 pub fn unmap(start: usize, length: usize) -> SyscallResult {
     let rounded = |cut: &Cut| {
         count::add(|counts| &counts.kept_bytes, cut.cut_off());
@@ -166,7 +166,7 @@ pub fn unmap(start: usize, length: usize) -> SyscallResult {
     call(start, length, || system::munmap(start, length), rounded)
 }
 
-/// The mprotect of the program.
+/// The program's mprotect.
 pub fn protect(start: usize, length: usize, rights: c_int) -> SyscallResult {
     let rounded = |cut: &Cut| {
         if cut.pages().any(|page| page.rights & !rights != 0) {
@@ -178,14 +178,14 @@ pub fn protect(start: usize, length: usize, rights: c_int) -> SyscallResult {
     call(start, length, || system::mprotect(start, length, rights), rounded)
 }
 
-/// The mmap of the program.
+/// The program's mmap.
 pub fn map(request: &MmapRequest) -> SyscallResult {
     let replaces = has(request.flags, libc::MAP_FIXED);
     if !replaces || !pool::reaches(request.address, request.length) {
         return place::map(request);
     }
     let rounded = |cut: &Cut| {
-        // Files cannot be mapped beside what is left of a huge page, nor is a segment only this program's to change.
+        // Files cannot be mapped next to the rest of a huge page, and a segment is not this program's alone.
         let private = cut.pages().all(|page| page.kind == MappingKind::Pooled);
         if !private || !has(request.flags, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) {
             return Err(libc::EINVAL);
@@ -200,7 +200,7 @@ pub fn map(request: &MmapRequest) -> SyscallResult {
     call(request.address, request.length, || request.make(), rounded)
 }
 
-/// The madvise of the program.
+/// The program's madvise.
 pub fn advise(start: usize, length: usize, advice: c_int) -> SyscallResult {
     let made = || system::madvise(start, length, advice);
     if !pool::reaches(start, length) || !is_range(start, length) {
@@ -208,7 +208,7 @@ pub fn advise(start: usize, length: usize, advice: c_int) -> SyscallResult {
     }
     match advice {
         libc::MADV_DONTNEED | DONTNEED_LOCKED => ONE_BY_ONE.during(|| empty(start, length, advice)),
-        // Nobody may take it for done who relies on it: a child would have its parent's secrets.
+        // It must fail, because a program relies on it: a child would get its parent's secrets.
         libc::MADV_WIPEONFORK => call(start, length, made, |_| Err(libc::EINVAL)),
         _ => match made() {
             Err(libc::EINVAL) if MERE_ADVICE.contains(&advice) && has_any(&HUGE, start, length) => Ok(0),
@@ -217,8 +217,8 @@ pub fn advise(start: usize, length: usize, advice: c_int) -> SyscallResult {
     }
 }
 
-/// Gives memory back, which reads as zero afterwards. Huge pages stay: the next access would have to find another in the pool.
-/// Segments keep what they hold, as they do anyway.
+/// Discards memory, which reads as zero afterwards. Huge pages stay: the next access would have to find another one in the
+/// pool. Segments keep their contents, as usual.
 fn empty(start: usize, length: usize, advice: c_int) -> SyscallResult {
     let end = start.saturating_add(whole_pages(length));
     let (mut any, mut last) = (false, Ok(0));
@@ -234,7 +234,7 @@ fn empty(start: usize, length: usize, advice: c_int) -> SyscallResult {
     if any && listed.is_some() { last } else { system::madvise(start, length, advice) }
 }
 
-/// Sets a part of a mapping to zero. Where there is no right to write, its huge pages have it meanwhile.
+/// Zeroes a part of a mapping. If it is not writable, its huge pages are made so meanwhile.
 fn clear(mapping: &MappedRange, start: usize, end: usize) -> SyscallResult {
     if has(mapping.rights, READ_WRITE) {
         system::zero(start, end - start);
@@ -243,7 +243,7 @@ fn clear(mapping: &MappedRange, start: usize, end: usize) -> SyscallResult {
     let size = settings::get().and_then(|settings| settings.pool).ok_or(libc::EINVAL)?.bytes();
     let first = start / size * size;
     let length = end.next_multiple_of(size) - first;
-    // Another thread may run what lies beside.
+    // Another thread may be executing code in the rest of it.
     system::mprotect(first, length, mapping.rights | READ_WRITE)?;
     system::zero(start, end - start);
     system::mprotect(first, length, mapping.rights)
@@ -256,7 +256,7 @@ fn has_any(kinds: &[MappingKind], start: usize, length: usize) -> bool {
     any
 }
 
-/// The mremap of the program.
+/// The program's mremap.
 pub fn remap(old: usize, old_length: usize, new_length: usize, flags: c_int, new: usize) -> SyscallResult {
     if !pool::reaches(old, old_length) || !has_any(&[MappingKind::Pooled], old, old_length) {
         return system::mremap(old, old_length, new_length, flags, new);

@@ -1,9 +1,8 @@
-//! Where new private memory comes from: the pool, transparent huge pages, or what the program would have got without this
-//! library.
+//! Where new private memory comes from: the pool, transparent huge pages, or what the program would get without this library.
 //!
-//! Owns: which calls of mmap are served, alignment, advice. Never touches: memory that exists already.
+//! Owns: which calls of mmap are handled, alignment, advice. Never touches: existing memory.
 //!
-//! Whatever fails is undone, and then the call is made as the program made it.
+//! If anything fails, it is undone, and the call is made as the program made it.
 
 use std::ffi::c_int;
 
@@ -15,15 +14,16 @@ use crate::settings::{self, Maps, PreloadSettings};
 use crate::shared;
 use crate::system::{self, MmapRequest, READ_WRITE, SyscallResult};
 
-/// From here on the space that alignment leaves unused does not count. Smaller pieces of odd size stay side by side, so that
-/// the kernel keeps them in one mapping, of which there may be only so many (vm.max_map_count).
+/// From this length on, the space that alignment wastes is negligible. Smaller pieces of odd size stay adjacent, so the kernel
+/// keeps them in one mapping, whose number is limited (vm.max_map_count).
 const ALIGNED_AT_ANY_LENGTH: usize = 16 * REGION;
-/// Below it a piece for a thread other than the first is most likely its private heap, and a huge page there mostly waste.
+/// A smaller mapping by a thread other than the first is most likely its private heap, where a huge page would mostly be
+/// wasted.
 const THREADS_LEAST: usize = 4 * REGION;
 
 static PAST: FilledMappings = FilledMappings::new();
 
-/// The mmap of the program.
+/// The program's mmap.
 pub fn map(request: &MmapRequest) -> SyscallResult {
     match settings::get() {
         Some(settings) if settings.mmap != Maps::None && is_eligible(request) => {
@@ -37,8 +37,8 @@ pub fn map(request: &MmapRequest) -> SyscallResult {
     }
 }
 
-/// Private memory to read and write, wherever the kernel likes, and of no special kind. What is mapped without rights is a mere
-/// reservation, and what is longer than the machine's memory can only be sparse.
+/// Private, readable and writable memory at any address and of no special kind. A mapping without rights is only a reservation,
+/// and one larger than the machine's memory can only be sparse.
 fn is_eligible(request: &MmapRequest) -> bool {
     let indifferent = libc::MAP_POPULATE | libc::MAP_NORESERVE;
     request.length >= REGION
@@ -53,7 +53,7 @@ fn place(request: &MmapRequest, settings: &PreloadSettings) -> SyscallResult {
         return ordinary(request);
     }
     if let Some(size) = settings.pool {
-        // Who asks for memory that nothing is put aside for will not use all of it.
+        // A program that asks for memory without reservation will not use all of it.
         let taken = match request.flags & libc::MAP_NORESERVE {
             0 => pool::map(size, request.length),
             _ => Err(PoolRefusal::TooSmall),
@@ -81,7 +81,7 @@ fn place(request: &MmapRequest, settings: &PreloadSettings) -> SyscallResult {
     ordinary(request)
 }
 
-/// As the program asked for it.
+/// As the program requested it.
 fn ordinary(request: &MmapRequest) -> SyscallResult {
     let start = request.make()?;
     count::add(|counts| &counts.mmap_ordinary_bytes, request.length);
@@ -89,9 +89,9 @@ fn ordinary(request: &MmapRequest) -> SyscallResult {
     Ok(start)
 }
 
-/// Memory for which transparent huge pages are asked.
+/// Memory with transparent huge pages requested.
 fn advised(request: &MmapRequest) -> SyscallResult {
-    // Pages must not come before the advice.
+    // Pages must not be populated before the advice.
     let unpopulated = MmapRequest { flags: request.flags & !libc::MAP_POPULATE, ..*request };
     let start = match request.length {
         length if length.is_multiple_of(REGION) || length >= ALIGNED_AT_ANY_LENGTH => aligned(&unpopulated)?,
@@ -112,7 +112,7 @@ fn advise(start: usize, length: usize, populate: bool) -> SyscallResult {
     if populate { system::madvise(start, whole_pages(length), libc::MADV_POPULATE_WRITE) } else { Ok(advised) }
 }
 
-/// Its first byte at a multiple of 2 MiB.
+/// With its first byte at a multiple of 2 MiB.
 fn aligned(request: &MmapRequest) -> SyscallResult {
     // Kernels from 6.7 on align by themselves.
     let start = request.make()?;
@@ -129,14 +129,14 @@ fn aligned(request: &MmapRequest) -> SyscallResult {
     Ok(start)
 }
 
-/// New memory for a copy of some that is so long, aligned, with the advice that the kernel follows.
+/// New memory for a copy of this length, aligned, with the advice that the kernel honours.
 pub fn for_copy(length: usize) -> SyscallResult {
     let start = aligned(&MmapRequest::anonymous(0, length, 0))?;
     let _ = system::madvise(start, length, libc::MADV_HUGEPAGE);
     Ok(start)
 }
 
-/// Whether a call has these flags, all of them.
+/// Whether all of these flags are set.
 pub fn has(flags: c_int, wanted: c_int) -> bool {
     flags & wanted == wanted
 }

@@ -1,11 +1,10 @@
-//! Private memory on huge pages that are reserved in the machine's pool.
+//! Private memory on reserved huge pages from the machine's pool.
 //!
-//! Owns: when it is taken, and where it lies, and segments of shared memory that come from the pool (`shm`), too: in a part of
-//! the address space that nothing else is mapped to, so that any other address is told from it by one comparison. Never touches:
-//! that memory afterwards (`partial` does).
+//! Owns: when it is taken, and where it is mapped, which also goes for pool segments of shared memory (`shm`): in a part of the address
+//! space that nothing else uses, so one comparison identifies its addresses. Never touches: that memory afterwards (`partial` does).
 //!
-//! All pages are taken at once. A reservation alone is no promise: a group's limit, a cpuset or a memory policy may still
-//! refuse the page when it is touched, and that ends the program (SIGBUS).
+//! All pages are taken at once. A reservation alone is no guarantee: a group's limit, a cpuset or a memory policy may still refuse the
+//! page when it is touched, which kills the program (SIGBUS).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,37 +12,37 @@ use crate::pages::{REGION, whole_pages};
 use crate::settings::PoolPage;
 use crate::system::{self, MmapRequest};
 
-/// Smaller pieces are mostly those that allocators give back, protect and pass on in parts, which huge pages from a pool cannot
-/// do.
+/// Smaller mappings are mostly made by allocators that unmap, protect and pass on parts of them, which is impossible with huge pages
+/// from a pool.
 const LEAST: usize = 32 << 20;
-/// The kernel maps from the top of the address space downwards and programs from the bottom up; this lies between.
+/// The kernel maps from the top of the address space downwards, and programs from the bottom up; this is in between.
 const ZONE: std::ops::Range<usize> = 0x2000_0000_0000..0x5000_0000_0000;
-/// Of the zone, what is left out at its start at random, in GiB, so that addresses cannot be guessed.
+/// A random number of GiB, up to this many, is left out at the start of the zone, so that addresses cannot be guessed.
 const SCATTER: usize = 1 << 13;
-/// Another library may have mapped something there.
+/// Attempts, because another library may have mapped something there.
 const ATTEMPTS: usize = 8;
 
-/// The next address; 0 while nothing was ever mapped.
+/// The next address; 0 before the first mapping.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// Why memory does not come from the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolRefusal {
-    /// Not enough for a pool.
+    /// Smaller than the minimum for a pool.
     TooSmall,
     /// The pool has too few pages, or a limit on them was reached.
     Empty,
-    /// The kernel does not offer it, or not to this process.
+    /// The kernel does not support it, or not for this process.
     Refused,
     /// No room in the address space.
     NoSpace,
 }
 
-/// Whole huge pages from the pool, and what is left of the length on ordinary memory behind them; so no part of a huge page is
-/// wasted, and all of it is unmapped as any other memory is.
+/// Whole huge pages from the pool, followed by ordinary memory for the rest of the length: no part of a huge page is wasted, and all of
+/// it can be unmapped as usual.
 ///
-/// Errors: the length is less than 32 MiB or one page, the pool or a limit on it has too few pages, the kernel does not offer it, or no
-/// address space is left.
+/// Errors: the length is less than 32 MiB or one page, the pool or a limit on it has too few pages, the kernel does not support it, or
+/// no address space is left.
 pub fn map(size: PoolPage, length: usize) -> Result<usize, PoolRefusal> {
     if length < LEAST.max(size.bytes()) {
         return Err(PoolRefusal::TooSmall);
@@ -77,7 +76,7 @@ fn count(pooled: usize, length: usize) {
 
 fn at_a_free_place(size: PoolPage, pooled: usize) -> Result<usize, PoolRefusal> {
     for _ in 0..ATTEMPTS {
-        // Room for the rest behind it.
+        // Leave room for the rest behind it.
         let start = claim(pooled + size.bytes(), size).ok_or(PoolRefusal::NoSpace)?;
         match map_at(start, pooled, libc::MAP_HUGETLB | size.flag()) {
             Ok(()) => return populated(start, pooled),
@@ -88,7 +87,7 @@ fn at_a_free_place(size: PoolPage, pooled: usize) -> Result<usize, PoolRefusal> 
     Err(PoolRefusal::NoSpace)
 }
 
-/// All its pages there, or nothing is.
+/// Populates all its pages, or unmaps it.
 fn populated(start: usize, pooled: usize) -> Result<usize, PoolRefusal> {
     let refusal = match system::madvise(start, pooled, libc::MADV_POPULATE_WRITE) {
         Ok(_) => return Ok(start),
@@ -104,20 +103,20 @@ fn map_at(start: usize, length: usize, flags: i32) -> Result<(), Option<PoolRefu
     let from_pool = flags & libc::MAP_HUGETLB != 0;
     match MmapRequest::anonymous(start, length, flags | libc::MAP_FIXED_NOREPLACE).make() {
         Ok(there) if there == start => Ok(()),
-        // Kernels before 4.17 take the address for a mere hint.
+        // Kernels before 4.17 treat the address as a mere hint.
         Ok(elsewhere) => {
             let _ = system::munmap(elsewhere, length);
             Err(None)
         }
         Err(libc::EEXIST) => Err(None),
-        // The kernel says the same of a pool with too few pages and of an address space that is full.
+        // The kernel gives the same error for a pool with too few pages and for a full address space.
         Err(libc::ENOMEM) if from_pool => Err(Some(PoolRefusal::Empty)),
         Err(libc::ENOMEM) => Err(Some(PoolRefusal::NoSpace)),
         Err(_) => Err(Some(PoolRefusal::Refused)),
     }
 }
 
-/// An address that was given to nobody yet, or long ago, a multiple of the page's size.
+/// An address that was not given out before, or long ago; a multiple of the page size.
 pub fn claim(length: usize, size: PoolPage) -> Option<usize> {
     let length = length.checked_next_multiple_of(size.bytes())?;
     let mut next = NEXT.load(Ordering::Relaxed);
@@ -127,7 +126,7 @@ pub fn claim(length: usize, size: PoolPage) -> Option<usize> {
             start = ZONE.start;
         }
         let end = start.checked_add(length).filter(|&end| end <= ZONE.end)?;
-        // Relaxed: the address alone counts, and the kernel has the last word.
+        // Relaxed: only the address matters, and the kernel has the last word.
         match NEXT.compare_exchange(next, end, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return Some(start),
             Err(now) => next = now,
@@ -136,11 +135,11 @@ pub fn claim(length: usize, size: PoolPage) -> Option<usize> {
 }
 
 fn first() -> usize {
-    // Bits that the kernel chose at random, without those that are the same for all objects on a stack.
+    // Bits that the kernel chose at random, without those that are the same for all stack objects.
     ZONE.start + (((system::stack_address() >> 4) % SCATTER) << 30)
 }
 
-/// Whether a range may have memory from the pool.
+/// Whether a range may contain memory from the pool.
 pub fn reaches(start: usize, length: usize) -> bool {
     NEXT.load(Ordering::Relaxed) != 0 && start < ZONE.end && start.saturating_add(length) > ZONE.start
 }

@@ -1,16 +1,16 @@
-//! How much memory may be taken for copies without anybody being ended for it.
+//! How much memory copies may take without triggering the OOM killer.
 //!
-//! Owns: what the kernel says of the whole machine, and of the control groups that this process is in. Never touches: them, nor
+//! Owns: the kernel's figures for the whole machine, and for the control groups of this process. Never touches: the groups, or
 //! the heap.
 
 use std::ffi::CStr;
 
 use crate::lines;
 
-/// A path below /sys/fs/cgroup, with its end; a longer one counts as none.
+/// Maximum length of a path below /sys/fs/cgroup, with its terminator; a longer one is ignored.
 const PATH: usize = 512;
 
-/// Bytes that can be had, with a tenth left to others. All there are, where the kernel does not say.
+/// Bytes available, less a tenth for others. Unlimited if the kernel does not say.
 pub fn available_bytes() -> usize {
     let mut least = usize::MAX;
     lines::each(c"/proc/meminfo", |line| least = least.min(available(line).unwrap_or(usize::MAX)));
@@ -18,25 +18,25 @@ pub fn available_bytes() -> usize {
     least / 10 * 9
 }
 
-/// `MemAvailable`, which the kernel tells in KiB.
+/// `MemAvailable`, which is in KiB.
 fn available(line: &[u8]) -> Option<usize> {
     field(line, "MemAvailable:")?.checked_mul(1024)
 }
 
-/// The number in a line that begins with a name.
+/// The number in a line that starts with a name.
 fn field(line: &[u8], name: &str) -> Option<usize> {
     let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
     words.next().filter(|&word| word == name)?;
     words.next()?.parse().ok()
 }
 
-/// Where groups are that limit memory, and the names under which they tell of it, those below them included.
+/// The root of groups that limit memory, and the names of their files and fields, including child groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Names<'a> {
     root: &'a str,
     limit: &'static str,
     usage: &'static str,
-    /// The part of what is used that is copies of files, which are given up for anything else; in `memory.stat`.
+    /// The part of the usage that is page cache, which is reclaimed when needed; in `memory.stat`.
     cache: [&'static str; 2],
 }
 
@@ -53,7 +53,7 @@ const VERSION_2: Names<'_> = Names {
     cache: ["inactive_file", "active_file"],
 };
 
-/// What is left in one of this process's groups (cgroups(7)) and those above it.
+/// What is left in one of this process's groups (cgroups(7)) and its parents.
 fn in_group(line: &[u8]) -> Option<usize> {
     let (names, path) = group(std::str::from_utf8(line).ok()?)?;
     let mut path = path.trim_end_matches('/');
@@ -91,14 +91,14 @@ fn left(names: &Names<'_>, path: &str) -> Option<usize> {
     Some(limit.saturating_sub(used.saturating_sub(cache)))
 }
 
-/// The number in a file. None where there is no such file, or it says `max`.
+/// The number in a file. None if the file does not exist, or says `max`.
 fn number(parts: &[&str]) -> Option<usize> {
     let mut number = None;
     read(parts, |line| number = std::str::from_utf8(line).ok().and_then(|text| text.parse().ok()));
     number
 }
 
-/// Shows the lines of a file, whose path comes in parts.
+/// Passes on the lines of a file, whose path is given in parts.
 fn read(parts: &[&str], show: impl FnMut(&[u8])) -> Option<()> {
     let mut path = [0; PATH];
     let mut length = 0;
@@ -119,7 +119,7 @@ mod tests {
         for other in ["MemAvailable: many kB", "MemFree: 1 kB", "MemAvailable:", ""] {
             assert_eq!(available(other.as_bytes()), None, "{other}");
         }
-        // It may be none.
+        // It may be 0.
         assert!(available_bytes() < 1 << 50);
     }
 
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(left(&second, "/a"), Some(650));
         write(&second, ["max\n", "950\n", stat]);
         assert_eq!(left(&second, "/a"), None);
-        // Without what is in groups below, and with it.
+        // Fields without child groups, and with them.
         let stat = "inactive_file 1\nactive_file 2\ntotal_inactive_file 30\ntotal_active_file 40\n";
         write(&first, ["1000\n", "980\n", stat]);
         assert_eq!(left(&first, "/a"), Some(90));

@@ -1,12 +1,12 @@
-//! What the launcher asks for, from the environment as it was when the library was loaded.
+//! The launcher's settings, from the environment at the time the library was loaded.
 //!
-//! Owns: the meaning of `HUGEPILOT_PAGES`, `_MMAP`, `_SHM` and `_TEXT`. Never touches: the environment afterwards, or anything
-//! else that is in it. An unknown value counts as none.
+//! Owns: the meaning of `HUGEPILOT_PAGES`, `_MMAP`, `_SHM` and `_TEXT`. Never touches: the environment afterwards, or any
+//! other variable. An unknown value is ignored.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-/// A size of pages in the machine's pools.
+/// A page size of the machine's pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolPage {
     shift: u32,
@@ -20,29 +20,29 @@ impl PoolPage {
         1 << self.shift
     }
 
-    /// As mmap and shmget want it said, beside `MAP_HUGETLB` and `SHM_HUGETLB`.
+    /// The size flag for mmap and shmget, in addition to `MAP_HUGETLB` and `SHM_HUGETLB`.
     pub fn flag(self) -> c_int {
         (self.shift as c_int) << libc::MAP_HUGE_SHIFT
     }
 }
 
-/// How program text comes to lie on huge pages.
+/// How program text is put on huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text {
-    /// It does not.
+    /// Not at all.
     Left,
-    /// Where the kernel can do it with the file's own pages.
+    /// If the kernel can collapse the file's own pages.
     Collapsed,
-    /// Where it cannot, by a copy.
+    /// If it cannot, by a copy.
     Copied,
 }
 
-/// Which large mappings come to lie on huge pages.
+/// Which large mappings are put on huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maps {
     None,
     All,
-    /// Those of a program that has filled the ones before.
+    /// Those of a program that has filled the previous ones.
     AfterFilled,
 }
 
@@ -56,7 +56,7 @@ pub struct PreloadSettings {
 }
 
 impl PreloadSettings {
-    /// None where the library is to do nothing.
+    /// None if the library should do nothing.
     pub fn read<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Self> {
         let pool = match variable("HUGEPILOT_PAGES")? {
             b"thp" => None,
@@ -85,7 +85,7 @@ pub fn set(settings: PreloadSettings) {
     let _ = SETTINGS.set(settings);
 }
 
-/// None where the library is to do nothing, or not yet.
+/// None if the library should do nothing, or not yet.
 pub fn get() -> Option<&'static PreloadSettings> {
     SETTINGS.get()
 }

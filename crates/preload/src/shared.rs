@@ -1,14 +1,14 @@
-//! Shared mappings: placed where huge pages fit.
+//! Shared mappings, aligned for huge pages.
 //!
-//! Owns: the address of new shared mappings. Never touches: what backs them, or their size.
+//! Owns: the address of new shared mappings. Never touches: their backing or size.
 //!
-//! A huge page can be mapped only where address and offset are the same within 2 MiB. The kernel sees to that only if
-//! `transparent_hugepage/shmem_enabled` lets it, and its default does not.
+//! A huge page can only be mapped if address and offset are equal modulo 2 MiB. The kernel ensures that only if
+//! `transparent_hugepage/shmem_enabled` allows huge pages, and by default it does not.
 
 use crate::pages::{REGION, unmap_between, whole_pages};
 use crate::system::{self, MmapRequest, SyscallResult};
 
-/// Whether it is memory to be shared that may lie anywhere, and that huge pages can come to.
+/// Whether it is shared memory at any address, of a kind that can have huge pages.
 pub fn is_eligible(request: &MmapRequest) -> bool {
     let kind = request.flags & libc::MAP_TYPE;
     let particular = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT | libc::MAP_HUGETLB;
@@ -19,14 +19,14 @@ pub fn is_eligible(request: &MmapRequest) -> bool {
         && (request.flags & libc::MAP_ANONYMOUS != 0 || system::is_memory_file(request.fd))
 }
 
-/// Maps it, where huge pages fit if there is room.
+/// Maps it, aligned for huge pages if there is room.
 pub fn map(request: &MmapRequest) -> SyscallResult {
     let over = |start| MmapRequest { address: start, flags: request.flags | libc::MAP_FIXED, ..*request }.make();
     where_huge_pages_fit(request.length, request.offset as usize, over).or_else(|_| request.make())
 }
 
-/// Maps an object from this offset on at an address that is the same as the offset within 2 MiB. `over` is given the address, and maps it over
-/// a placeholder, so that no other thread maps anything there.
+/// Maps an object from this offset on at an address that equals the offset modulo 2 MiB. `over` gets the address and maps over a
+/// placeholder, so no other thread can map anything there.
 pub fn where_huge_pages_fit(length: usize, offset: usize, over: impl FnOnce(usize) -> SyscallResult) -> SyscallResult {
     let length = whole_pages(length);
     let room = length.checked_add(REGION).ok_or(libc::ENOMEM)?;
@@ -59,7 +59,7 @@ mod tests {
     fn shared_memory_is_aligned_and_nothing_else_is_left_behind() {
         let length = 3 * REGION + 5 * PAGE;
         for _ in 0..20 {
-            // Whatever is mapped in between moves the next one.
+            // A mapping in between shifts the next one.
             let gap = MmapRequest::anonymous(0, PAGE, 0).make().unwrap();
             let start = map(&request(length - 7, libc::MAP_SHARED | libc::MAP_ANONYMOUS)).unwrap();
             assert_eq!(start % REGION, 0);

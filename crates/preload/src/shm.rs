@@ -1,9 +1,9 @@
 //! Segments of System V shared memory: from the pool, or with transparent huge pages.
 //!
-//! Owns: the shmget and shmat of the program. Never touches: segments that it did not ask for.
+//! Owns: the program's shmget and shmat. Never touches: segments that the program did not request.
 //!
-//! Such memory is shared, not copied, by fork, so that a page of it is never needed twice. The kernel rounds up the memory of a
-//! segment on huge pages, but keeps the size that was asked for, which is what shmctl tells.
+//! Fork shares such memory and does not copy it, so no page of it is ever needed twice. The kernel rounds up the memory of a
+//! segment on huge pages, but keeps the requested size, which shmctl reports.
 
 use std::ffi::c_int;
 
@@ -15,17 +15,17 @@ use crate::settings::{self, PoolPage, PreloadSettings};
 use crate::shared::where_huge_pages_fit;
 use crate::system::{self, MmapRequest, SyscallResult};
 
-/// Of a segment's size, what rounding up may waste at most: an eighth.
+/// Rounding up may waste at most this fraction of a segment's size: an eighth.
 const WASTE: usize = 8;
 
-/// The shmget of the program.
+/// The program's shmget.
 pub fn get(key: c_int, size: usize, flags: c_int) -> SyscallResult {
     let may_create = key == libc::IPC_PRIVATE || has(flags, libc::IPC_CREAT);
     let settings = settings::get().filter(|settings| settings.shm && may_create);
     let Some(settings) = settings.filter(|_| size >= REGION && !has(flags, libc::SHM_HUGETLB)) else {
         return system::shmget(key, size, flags);
     };
-    // So that what comes is new, and nobody has attached it yet.
+    // This guarantees a new segment that nobody has attached yet.
     let only_new = flags | libc::IPC_EXCL;
     let pooled = settings.pool.and_then(|page| from_pool(page, key, size, only_new));
     match pooled.map_or_else(|| system::shmget(key, size, only_new), Ok) {
@@ -37,7 +37,7 @@ pub fn get(key: c_int, size: usize, flags: c_int) -> SyscallResult {
     }
 }
 
-/// A new segment, with all its pages taken from the pool. None: there is none.
+/// A new segment with all its pages taken from the pool. None: not possible.
 fn from_pool(page: PoolPage, key: c_int, size: usize, flags: c_int) -> Option<usize> {
     let rounded = size.checked_next_multiple_of(page.bytes())?;
     if rounded - size > size / WASTE {
@@ -52,15 +52,15 @@ fn from_pool(page: PoolPage, key: c_int, size: usize, flags: c_int) -> Option<us
     match made {
         Ok(_) => count::add(|counts| &counts.shm_hugetlb_bytes, size),
         Err(libc::ENOMEM | libc::ENOSPC | libc::EFAULT) => count::add(|counts| &counts.pool_empty_bytes, size),
-        // What any shmget may say; without huge pages it will say it again.
+        // An error that any shmget may return; without huge pages it will return it again.
         Err(libc::EEXIST) => {}
         Err(_) => count::add(|counts| &counts.refused_bytes, size),
     }
     made.ok()
 }
 
-/// Whether so many pages can be taken. Others may find a segment by its key while it is populated, which takes long; so it must
-/// not turn out then that it has to go.
+/// Whether this many pages can be taken. Others may find a segment by its key while it is being populated, which takes long; it
+/// must not have to be removed then.
 fn promised(page: PoolPage, key: c_int, length: usize) -> Result<(), c_int> {
     if key == libc::IPC_PRIVATE {
         return Ok(());
@@ -74,10 +74,10 @@ fn promised(page: PoolPage, key: c_int, length: usize) -> Result<(), c_int> {
     populated.map(|_| ())
 }
 
-/// Takes all pages now, for later a limit could refuse them, which ends who touches them (SIGBUS).
+/// Takes all pages now: later a limit could refuse them, which kills the process that touches them (SIGBUS).
 fn populate(id: c_int, length: usize) -> Result<(), c_int> {
     let at = match system::shmat(id, 0, 0) {
-        // Its owner may not write to it; nor may anybody else, before that is changed. The pages stay reserved.
+        // Its owner may not write to it, and neither may others until that is changed. The pages stay reserved.
         Err(libc::EACCES) => return Ok(()),
         at => at?,
     };
@@ -86,7 +86,7 @@ fn populate(id: c_int, length: usize) -> Result<(), c_int> {
     populated.map(|_| ())
 }
 
-/// The shmat of the program.
+/// The program's shmat.
 pub fn attach(id: c_int, address: usize, flags: c_int) -> SyscallResult {
     let anywhere = address == 0 && flags & !libc::SHM_RDONLY == 0;
     let settings = settings::get().filter(|settings| settings.shm && anywhere);
@@ -98,7 +98,7 @@ pub fn attach(id: c_int, address: usize, flags: c_int) -> SyscallResult {
     })
 }
 
-/// Where it is attached afterwards.
+/// Its final address.
 fn placed(settings: &PreloadSettings, id: c_int, at: usize, flags: c_int, before: &libc::shmid_ds) -> usize {
     if is_from_pool(at) {
         let moved = settings.pool.and_then(|page| in_the_zone(page, id, at, flags, before.shm_segsz));
@@ -112,7 +112,7 @@ fn is_from_pool(at: usize) -> bool {
     system::madvise(at, PAGE, libc::MADV_COLD) == Err(libc::EINVAL)
 }
 
-/// Attaches it anew where memory from the pool is told by its address, so that calls for parts of it work (`partial`).
+/// Reattaches it in the zone that identifies pool memory by address, so calls for parts of it work (`partial`).
 fn in_the_zone(page: PoolPage, id: c_int, at: usize, flags: c_int, size: usize) -> Option<usize> {
     let start = pool::claim(size, page)?;
     // Something else may be mapped there.
@@ -121,19 +121,19 @@ fn in_the_zone(page: PoolPage, id: c_int, at: usize, flags: c_int, size: usize) 
     Some(start)
 }
 
-/// Where it is attached afterwards, with huge pages asked for.
+/// Its final address, with huge pages requested.
 fn advised(id: c_int, at: usize, before: &libc::shmid_ds) -> usize {
     let size = before.shm_segsz;
     let at = if at.is_multiple_of(REGION) { at } else { aligned(id, at, size).unwrap_or(at) };
     let advised = system::madvise(at, whole_pages(size), libc::MADV_HUGEPAGE).is_ok();
-    // Once for each segment, when it is attached for the first time.
+    // Once per segment, when it is attached for the first time.
     if advised && before.shm_atime == 0 && before.shm_cpid == system::process() {
         count::add(|counts| &counts.shm_thp_bytes, size);
     }
     at
 }
 
-/// Attaches it anew at a multiple of 2 MiB, without which shared memory is never mapped huge.
+/// Reattaches it at a multiple of 2 MiB, without which shared memory is never mapped huge.
 fn aligned(id: c_int, at: usize, size: usize) -> Option<usize> {
     let start = where_huge_pages_fit(size, 0, |start| system::shmat(id, start, libc::SHM_REMAP)).ok()?;
     let _ = system::shmdt(at);

@@ -1,17 +1,15 @@
-//! System calls as the kernel offers them, on memory that is the program's: the hooks stand where the C library's functions
-//! would, and cannot call those.
+//! Raw system calls on the program's memory: the hooks replace the C library's functions, so they cannot call those.
 //!
-//! Owns: the calls, their arguments and errors; errno stays as it was. Never touches: any decision. Nothing here allocates,
-//! takes a lock or calls what a hook replaces, so that it may run in a signal handler, and in a child between fork and exec.
+//! Owns: the calls, their arguments and errors; errno is unchanged. Never touches: any decision. Nothing here allocates, takes
+//! a lock or calls what a hook replaces, so it may run in a signal handler, and in a child between fork and exec.
 //!
-//! Callers hold the program's word for each range that they change: a call of its own for that range, or its having been mapped
-//! here.
+//! Callers must be entitled to change a range: the program made a call for it, or it was mapped here.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::mem::MaybeUninit;
 
-/// What the kernel answers: a number, or one of errno's.
+/// The kernel's result: a number, or an errno.
 pub type SyscallResult = Result<usize, c_int>;
 
 /// The right to read and write memory.
@@ -19,8 +17,8 @@ pub const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 fn call(number: c_long, arguments: [usize; 6]) -> SyscallResult {
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the address is this thread's own for its whole life. What the call does to memory, the callers answer for (see
-    // above).
+    // SAFETY: the address belongs to this thread for its whole life. Callers are responsible for what the call does to memory
+    // (see above).
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
@@ -34,9 +32,9 @@ fn call(number: c_long, arguments: [usize; 6]) -> SyscallResult {
 /// The arguments of mmap.
 #[derive(Clone, Copy, Debug)]
 pub struct MmapRequest {
-    /// Where, or 0.
+    /// The address, or 0.
     pub address: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
     /// `PROT_*`
     pub rights: c_int,
@@ -44,18 +42,18 @@ pub struct MmapRequest {
     pub flags: c_int,
     /// The file, or -1.
     pub fd: c_int,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: i64,
 }
 
 impl MmapRequest {
-    /// Private memory to read and write.
+    /// Private, readable and writable memory.
     pub fn anonymous(address: usize, length: usize, more: c_int) -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more;
         Self { address, length, rights: READ_WRITE, flags, fd: -1, offset: 0 }
     }
 
-    /// Where it was mapped.
+    /// Makes the call; returns the address.
     pub fn make(&self) -> SyscallResult {
         let Self { address, length, rights, flags, fd, offset } = *self;
         call(libc::SYS_mmap, [address, length, rights as usize, flags as usize, fd as usize, offset as usize])
@@ -78,35 +76,35 @@ pub fn mremap(old: usize, old_length: usize, new_length: usize, flags: c_int, ne
     call(libc::SYS_mremap, [old, old_length, new_length, flags as usize, new, 0])
 }
 
-/// Puts one mapping in the place of another, with all that it holds and in one step, so that nobody ever finds nothing there.
+/// Moves a mapping with its contents over another one in a single step, so there is no moment without a mapping.
 pub fn replace(old: usize, new: usize, length: usize) -> SyscallResult {
     mremap(new, length, length, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, old)
 }
 
-/// What mincore says of a page.
+/// The result of mincore for a page.
 fn residency(page: usize) -> Result<bool, c_int> {
     let mut present = 0u8;
     call(libc::SYS_mincore, [page, 4096, &raw mut present as usize, 0, 0, 0]).map(|_| present & 1 == 1)
 }
 
-/// Whether there is memory behind a page. Where the kernel does not say, there is.
+/// Whether a page is present. True if the kernel does not say.
 pub fn is_present(page: usize) -> bool {
     residency(page).unwrap_or(true)
 }
 
-/// Whether a page is mapped. Where the kernel does not say, it is.
+/// Whether a page is mapped. True if the kernel does not say.
 pub fn is_mapped(page: usize) -> bool {
     residency(page) != Err(libc::ENOMEM)
 }
 
-/// Sets bytes to zero, which must be mapped to be written.
+/// Zeroes bytes, which must be mapped writable.
 pub fn zero(start: usize, length: usize) {
-    // SAFETY: the caller has checked that they are mapped so, and the program has given their contents up.
+    // SAFETY: the caller has checked that they are mapped writable, and the program has given up their contents.
     unsafe { std::ptr::write_bytes(start as *mut u8, 0, length) };
 }
 
-/// Copies bytes to memory that was just mapped here, whatever rights there are to them. Says whether all of them came: another
-/// thread may unmap them meanwhile, of which this one must not die.
+/// Copies bytes to memory that was just mapped here, whatever the rights of the source. Returns whether all were copied:
+/// another thread may unmap them meanwhile, which must not kill this one.
 pub fn copy(from: usize, to: usize, length: usize) -> bool {
     let mut copied = 0;
     while copied < length {
@@ -122,15 +120,15 @@ fn copy_some(from: usize, to: usize, length: usize) -> SyscallResult {
     let [from_there, to_here] = [from, to].map(|start| libc::iovec { iov_base: start as *mut c_void, iov_len: length });
     let [from_there, to_here] = [&raw const from_there, &raw const to_here].map(|range| range as usize);
     call(libc::SYS_process_vm_readv, [process() as usize, to_here, 1, from_there, 1, 0]).or_else(|error| {
-        // Slower, and not open to every process, but it reads what must not be read.
+        // Slower, and not permitted to every process, but it can read memory without read permission.
         FileReader::open(c"/proc/self/mem").ok_or(error)?.read_at(from, to, length)
     })
 }
 
-/// Whether this thread cannot go on without that memory: its stack lies there, or its own variables.
+/// Whether this thread depends on that memory: its stack or its thread-locals are there.
 pub fn stands_on(start: usize, length: usize) -> bool {
     let on_stack = 0u8;
-    // SAFETY: it takes nothing, and the address is this thread's own for its whole life.
+    // SAFETY: it takes no argument, and the address belongs to this thread for its whole life.
     let own = unsafe { libc::__errno_location() };
     [&raw const on_stack as usize, own as usize].into_iter().any(|address| address.wrapping_sub(start) < length)
 }
@@ -147,31 +145,31 @@ pub fn shmdt(address: usize) -> SyscallResult {
     call(libc::SYS_shmdt, [address, 0, 0, 0, 0, 0])
 }
 
-/// Has a segment go with its last attachment.
+/// Marks a segment for removal with its last attachment.
 pub fn remove_segment(id: c_int) {
     let _ = call(libc::SYS_shmctl, [id as usize, libc::IPC_RMID as usize, 0, 0, 0, 0]);
 }
 
-/// What the kernel says of a segment.
+/// The kernel's record of a segment.
 pub fn segment(id: c_int) -> Option<libc::shmid_ds> {
     let mut about = MaybeUninit::<libc::shmid_ds>::zeroed();
     call(libc::SYS_shmctl, [id as usize, libc::IPC_STAT as usize, about.as_mut_ptr() as usize, 0, 0, 0]).ok()?;
-    // SAFETY: it holds integers only, for which zero is a value where the kernel wrote nothing.
+    // SAFETY: it holds integers only, and zero is valid where the kernel wrote nothing.
     Some(unsafe { about.assume_init() })
 }
 
-/// Whether a file is memory: of a tmpfs, which `memfd_create` and `shm_open` make, but no device, and none on a pool's pages.
+/// Whether a file is in memory: on tmpfs, as made by `memfd_create` and `shm_open`, but not a device, and not on hugetlbfs.
 pub fn is_memory_file(fd: c_int) -> bool {
     let mut file = MaybeUninit::<libc::stat>::zeroed();
     let mut system = MaybeUninit::<libc::statfs>::zeroed();
     let told = call(libc::SYS_fstat, [fd as usize, file.as_mut_ptr() as usize, 0, 0, 0, 0])
         .and_then(|_| call(libc::SYS_fstatfs, [fd as usize, system.as_mut_ptr() as usize, 0, 0, 0, 0]));
-    // SAFETY: both hold integers only, for which zero is a value where the kernel wrote nothing.
+    // SAFETY: both hold integers only, and zero is valid where the kernel wrote nothing.
     let (file, system) = unsafe { (file.assume_init(), system.assume_init()) };
     told.is_ok() && file.st_mode & libc::S_IFMT == libc::S_IFREG && system.f_type == libc::TMPFS_MAGIC
 }
 
-/// A file that is being read.
+/// A file open for reading.
 pub struct FileReader(usize);
 
 impl FileReader {
@@ -182,7 +180,7 @@ impl FileReader {
             .map(Self)
     }
 
-    /// How many bytes came; 0 at the end.
+    /// Returns the number of bytes read; 0 at the end.
     pub fn read(&mut self, buffer: &mut [u8]) -> SyscallResult {
         loop {
             match call(libc::SYS_read, [self.0, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) {
@@ -192,7 +190,7 @@ impl FileReader {
         }
     }
 
-    /// How many bytes came, from there in the file, to memory that is the caller's.
+    /// Reads from an offset into the caller's memory; returns the number of bytes.
     fn read_at(&self, place: usize, to: usize, length: usize) -> SyscallResult {
         call(libc::SYS_pread64, [self.0, to, length, place, 0, 0])
     }
@@ -204,7 +202,7 @@ impl Drop for FileReader {
     }
 }
 
-/// Which pages of memory are whose (`/proc/PID/pagemap`).
+/// Ownership of pages (`/proc/PID/pagemap`).
 pub struct PageMap(FileReader);
 
 impl PageMap {
@@ -212,7 +210,7 @@ impl PageMap {
         FileReader::open(c"/proc/self/pagemap").map(Self)
     }
 
-    /// Whether there is memory behind a page, and no other process has it. Where the kernel does not say, there is not.
+    /// Whether a page is present and mapped by no other process. False if the kernel does not say.
     pub fn is_own(&self, page: usize) -> bool {
         const PRESENT_AND_EXCLUSIVE: u64 = 1 << 63 | 1 << 56;
         let mut entry = 0u64;
@@ -221,14 +219,14 @@ impl PageMap {
     }
 }
 
-/// Whether this is the only thread of the process. Where the kernel does not say, it is not.
+/// Whether this is the only thread of the process. False if the kernel does not say.
 pub fn is_only_thread() -> bool {
     let mut about = MaybeUninit::<libc::stat>::zeroed();
     let path = c"/proc/self/task".as_ptr() as usize;
     let told = call(libc::SYS_newfstatat, [libc::AT_FDCWD as usize, path, about.as_mut_ptr() as usize, 0, 0, 0]);
     // SAFETY: it holds integers only, for which zero is a value.
     let links = unsafe { about.assume_init() }.st_nlink;
-    // A folder has two links, and one more for each folder in it: those of the threads.
+    // A directory has two links, and one more for each subdirectory: those of the threads.
     told.is_ok() && links == 3
 }
 
@@ -237,28 +235,28 @@ pub fn is_first_thread() -> bool {
     call(libc::SYS_gettid, [0; 6]) == call(libc::SYS_getpid, [0; 6])
 }
 
-/// This process; where the kernel does not say, what none has.
+/// This process's id; if the kernel does not say, an id that no process has.
 pub fn process() -> c_int {
     call(libc::SYS_getpid, [0; 6]).map_or(-1, |process| process as c_int)
 }
 
-/// Lets others run, those of a lower priority, too.
+/// Yields to other threads, including those of a lower priority.
 pub fn give_way() {
     let little = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
     let _ = call(libc::SYS_nanosleep, [&raw const little as usize, 0, 0, 0, 0, 0]);
 }
 
-/// Signals that a thread holds back, a bit each, as the kernel has them.
+/// Blocked signals, one bit each, in the kernel's format.
 pub type SignalMask = u64;
 
-/// Holds back all signals but those that cannot be, and says what was held back before.
+/// Blocks all signals that can be blocked, and returns the previous mask.
 pub fn hold_signals() -> SignalMask {
     let mut before: SignalMask = 0;
     set_signals(SignalMask::MAX, &mut before);
     before
 }
 
-/// Goes back to what was held back before.
+/// Restores the previous mask.
 pub fn release_signals(before: SignalMask) {
     let mut unused = 0;
     set_signals(before, &mut unused);
@@ -269,7 +267,7 @@ fn set_signals(mask: SignalMask, before: &mut SignalMask) {
     let _ = call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, mask, before, size_of::<SignalMask>(), 0, 0]);
 }
 
-/// Bytes of memory that the machine has. Where the kernel does not say, no address reaches beyond them.
+/// The machine's memory in bytes. If the kernel does not say, a length that no mapping exceeds.
 pub fn memory_bytes() -> usize {
     let mut about = MaybeUninit::<libc::sysinfo>::zeroed();
     if call(libc::SYS_sysinfo, [about.as_mut_ptr() as usize, 0, 0, 0, 0, 0]).is_err() {
@@ -280,17 +278,17 @@ pub fn memory_bytes() -> usize {
     (about.totalram as usize).saturating_mul(about.mem_unit as usize)
 }
 
-/// Has functions called whenever this process is forked by the C library's fork: `before` it in reverse order of registration,
-/// then in parent and child in that order.
+/// Registers functions for every fork by the C library: `before` runs before it, in reverse order of registration; the others
+/// run in parent and child, in order of registration.
 pub fn at_fork(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {
     unsafe extern "C" {
         fn pthread_atfork(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) -> c_int;
     }
-    // SAFETY: the functions are there as long as this library, which is never unloaded.
+    // SAFETY: the functions exist as long as this library, which is never unloaded.
     let _ = unsafe { pthread_atfork(before, in_parent, in_child) };
 }
 
-/// Where the kernel has put what it tells a new process: on the stack, at random.
+/// The address of the kernel's random bytes for a new process: on the stack, at a random place.
 pub fn stack_address() -> usize {
     // SAFETY: it takes a number, and reads what the kernel wrote before the program began.
     unsafe { libc::getauxval(libc::AT_RANDOM) as usize }

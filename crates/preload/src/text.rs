@@ -1,12 +1,12 @@
-//! Program text on huge pages: the executable's, and that of libraries that are loaded with it and have whole, aligned 2 MiB.
+//! Program text on huge pages: text in whole, aligned 2 MiB, of the executable and the libraries loaded with it.
 //!
 //! Owns: text, once, before the program begins. Never touches: its contents and addresses.
 //!
-//! The kernel's own way comes first (`MADV_COLLAPSE`): the memory stays the file's, so that whatever asks by name or by file
-//! (profilers, uprobes, debuggers) finds what it found before, and processes share it. It needs a file system that has huge
-//! pages (tmpfs, or `CONFIG_READ_ONLY_THP_FOR_FS`) and text that is aligned alike in file and memory. Where it cannot and a
-//! copy was asked for, the text becomes private memory without a name. Unwinding goes on working, since that needs addresses
-//! only; profilers that look up symbols by the file in `/proc/PID/maps` find none.
+//! The kernel's own way comes first (`MADV_COLLAPSE`): the memory still belongs to the file, so profilers, uprobes and
+//! debuggers find it by name or file as before, and processes share it. It needs a file system with huge pages (tmpfs, or
+//! `CONFIG_READ_ONLY_THP_FOR_FS`), and text that is aligned alike in file and memory. If that fails and a copy was requested,
+//! the text becomes anonymous private memory. Unwinding still works, since it needs only addresses; profilers that resolve
+//! symbols by the file in `/proc/PID/maps` find none.
 
 use crate::count;
 use crate::maps::{self, MappedRange, MappingKind};
@@ -15,11 +15,11 @@ use crate::place::for_copy;
 use crate::settings::Text;
 use crate::system;
 
-/// Programs and libraries; what is beyond is left.
+/// Maximum number of programs and libraries; any more are left alone.
 const MOST: usize = 64;
 const TEXT: i32 = libc::PROT_READ | libc::PROT_EXEC;
 
-/// All text that is mapped now.
+/// Handles all text that is mapped now.
 pub fn place(how: Text) {
     if how == Text::Left {
         return;
@@ -52,8 +52,7 @@ fn regions(start: usize, end: usize) -> Option<(usize, usize)> {
     (start < end).then_some((start, end))
 }
 
-/// The copy is complete and may be run before it takes the place of the text, and takes it in one step: this may itself run
-/// there.
+/// The copy is complete and executable before it replaces the text, in a single step: this function may itself run there.
 fn copy(start: usize, length: usize) -> bool {
     let Ok(copy) = for_copy(length) else { return false };
     let placed = system::copy(start, copy, length)

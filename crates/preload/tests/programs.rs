@@ -1,7 +1,8 @@
-//! C programs (`tests/c`) that do with their memory what programs do, run with the library. Each ends badly as soon as
-//! something is not as it would be without; so each is run without it, too. What a machine lacks is said, not passed over.
+//! Runs C programs (`tests/c`), which use memory in the ways that programs do, with the library. Each fails as soon as
+//! something differs from its behaviour without the library; so each is run without it, too. Missing prerequisites are
+//! reported.
 //!
-//! Those that need the machine's pool change it, and put it back; they need root, and hold the lock that all live tests hold.
+//! Tests that need the machine's pool change it, and restore it; they need root, and hold the lock shared by all live tests.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -14,13 +15,13 @@ use rustix::fs::{FlockOperation, flock};
 
 const MIB: u64 = 1 << 20;
 
-/// Where cargo has put what belongs to this test.
+/// Where cargo puts the library for this test.
 fn library() -> PathBuf {
     let test = std::env::current_exe().expect("it runs");
     test.parent().expect("it is in a directory").join("libhugepilot_preload.so")
 }
 
-/// A program by its source's name, built once. None where there is no compiler, which is told.
+/// A program by its source's name, built once. None if there is no compiler, which is reported.
 fn program(source: &str, flags: &[&str], folder: &Path) -> Option<PathBuf> {
     let program = folder.join(source);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source).with_extension("c");
@@ -52,7 +53,7 @@ fn text(output: &Output) -> String {
     format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A program with the library, and what that counts.
+/// A program with the library, and the library's counters.
 struct With {
     command: Command,
     counts: CountsFile,
@@ -67,7 +68,7 @@ impl With {
         Self { command, counts }
     }
 
-    /// What it says, if it ends well.
+    /// Its output, if it succeeds.
     fn run(mut self) -> (String, Tally) {
         let ran = self.command.output().expect("it starts");
         assert!(ran.status.success(), "{:?}: {:?}\n{}", self.command, ran.status, text(&ran));
@@ -91,14 +92,14 @@ fn told(said: &str, word: &str) -> i64 {
     word.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number in: {said}"))
 }
 
-/// Held while live tests run, of this crate or another, so that those of two checkouts do not meet.
+/// Held while live tests run, of this crate or another, so those of two checkouts do not interfere.
 fn machine_lock() -> File {
     let file = File::create(std::env::temp_dir().join("hugepilot-live-tests.lock")).expect("a file for the lock");
     flock(&file, FlockOperation::LockExclusive).expect("the lock");
     file
 }
 
-/// A setting of the machine's, put back when it is dropped. One test at a time has any.
+/// A machine setting, restored on drop. Only one test at a time has any.
 struct Setting {
     path: PathBuf,
     before: String,
@@ -109,7 +110,7 @@ impl Setting {
     fn new(path: PathBuf, value: &str) -> Option<Self> {
         let alone = machine_lock();
         let before = std::fs::read_to_string(&path).ok()?;
-        // The one of several that is chosen stands in brackets.
+        // The selected value is in brackets.
         let before = before.split(['[', ']']).nth(1).unwrap_or(before.trim()).to_owned();
         let setting = Self { path, before, _alone: alone };
         setting.set(value).then_some(setting)
@@ -126,7 +127,7 @@ impl Drop for Setting {
     }
 }
 
-/// The machine's pool, with so many pages free and none in use, until it is dropped.
+/// The machine's pool with this many pages free and none in use, until dropped.
 struct Pool {
     pages: Setting,
 }
@@ -220,7 +221,7 @@ fn what_seccomp_refuses_is_done_without() {
 #[test]
 fn no_thread_wastes_a_huge_page() {
     let Some(program) = memory() else { return };
-    // Where the machine gives huge pages to everybody, stacks have some, too, as it happens.
+    // If the mode is `always`, stacks may have huge pages, too.
     let enabled = "/sys/kernel/mm/transparent_hugepage/enabled";
     let Some(_on_request) = Setting::new(enabled.into(), "madvise") else {
         return eprintln!("skipped: {enabled} cannot be changed");
@@ -313,7 +314,7 @@ fn threads_may_give_rights_to_parts_of_the_same_huge_page() {
 #[test]
 fn a_fork_may_meet_memory_that_changes() {
     let Some(program) = memory() else { return };
-    // For one more than it keeps.
+    // One more mapping than it keeps.
     let Some(_pool) = Pool::of(48, 2048) else { return };
     let (said, tally) = With::new(program, &["fork-while-memory-changes"], &POOL).run();
     assert!(told(&said, "pooled") == 1 && tally.fork_copied_bytes >= 30 * 32 * MIB, "{said} {tally:?}");
@@ -322,11 +323,11 @@ fn a_fork_may_meet_memory_that_changes() {
 #[test]
 fn a_thread_may_fork_on_a_stack_from_the_pool() {
     let Some(program) = memory() else { return };
-    // Some pages to spare for the stack, which parent and child share.
+    // Some spare pages for the stack, which parent and child share.
     let Some(_pool) = Pool::of(56, 2048) else { return };
     let (said, tally) = With::new(program, &["fork-on-stack"], &POOL).run();
     assert_eq!(told(&said, "pooled"), 1, "{said}");
-    // It forks on it three times, and once another thread does.
+    // It forks on that stack three times, and once another thread does.
     assert_eq!((tally.fork_shared_bytes, tally.fork_copied_bytes), (3 * 64 * MIB, (4 * 32 + 64) * MIB));
 }
 
@@ -343,7 +344,7 @@ fn the_c_library_finds_its_streams_in_a_child() {
     let folder = tempfile::tempdir().expect("there is room");
     let Some(program) = program("streams", &["-fno-builtin"], folder.path()) else { return };
     runs_without(&program, &[]);
-    // Some pages to spare for what it writes there.
+    // Some spare pages for its writes.
     let Some(_pool) = Pool::of(20, 2048) else { return };
     let (said, tally) = With::new(&program, &[], &POOL).run();
     assert!(told(&said, "pooled") == 1 && tally.fork_copied_bytes == 32 * MIB, "{said} {tally:?}");
@@ -356,7 +357,7 @@ fn what_libraries_do_at_a_fork_is_done_to_the_same_memory() {
     let handlers = handlers.to_str().expect("it was named here");
     let Some(program) = program("handled", &["-Wl,--no-as-needed", handlers], folder.path()) else { return };
     runs_without(&program, &[]);
-    // None to spare.
+    // No spare pages.
     let Some(_pool) = Pool::of(16, 2048) else { return };
     let (said, tally) = With::new(&program, &[], &POOL).run();
     assert!(told(&said, "pooled") == 1 && tally.fork_copied_bytes == 32 * MIB, "{said} {tally:?}");

@@ -1,4 +1,4 @@
-//! What each preset asks for: `cargo run -p reclaim --example presets`.
+//! Prints what each preset requests: `cargo run -p reclaim --example presets`.
 
 use reclaim::policy::Preset;
 

@@ -1,6 +1,6 @@
-//! A mechanism at work: when its turn comes, and what is due to it then.
+//! A mechanism in use: when its next turn is, and what is due then.
 //!
-//! Owns: its pace, its last plan, and what others have freed meanwhile. Never touches: memory.
+//! Owns: its pace, its last plan, and what other mechanisms have freed meanwhile. Never touches: memory.
 
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ pub(super) struct AtWork {
     mechanism: Box<dyn Mechanism>,
     next: Instant,
     stepped: Option<Instant>,
-    /// What those before it have freed since its last turn.
+    /// What the mechanisms before it have freed since its last turn.
     freed: ByUse<Bytes>,
     plan: Option<ReclaimPlan>,
 }
 
 impl AtWork {
-    /// Its first turn comes at once.
+    /// Its first turn is due at once.
     pub fn begin(mechanism: Box<dyn Mechanism>) -> Self {
         Self { mechanism, next: Instant::now(), stepped: None, freed: ByUse::default(), plan: None }
     }
@@ -37,17 +37,18 @@ impl AtWork {
         &*self.mechanism
     }
 
-    /// What it was last to do.
+    /// Its last plan.
     pub fn plan(&self) -> Option<&ReclaimPlan> {
         self.plan.as_ref()
     }
 
-    /// What it would do in the next second; changes nothing else.
+    /// Plans the next second; changes nothing else.
     pub fn preview(&mut self, policies: &Policies, stock: &Stock) {
         self.plan = Some(self.due(SECOND, policies, stock));
     }
 
-    /// Does what is due, if it is its turn. Others have `freed` so much in this step, which the stock lacks already.
+    /// Does what is due if it is its turn. Other mechanisms have `freed` this much in this step; `stock` no longer
+    /// contains it.
     ///
     /// Errors: as [`Mechanism::step`].
     pub fn step(
@@ -62,7 +63,7 @@ impl AtWork {
             return Ok(Vec::new());
         }
         let pace = self.mechanism.pace();
-        // By the clock, so that a turn that comes a little late does not put off the next.
+        // On a fixed schedule, so a turn that is a little late does not delay the next.
         self.next = (self.next + pace).max(now);
         let elapsed = self.stepped.map_or(pace, |before| now - before);
         self.stepped = Some(now);
@@ -73,7 +74,7 @@ impl AtWork {
         done
     }
 
-    /// Nothing more is to be done; what was left to be told.
+    /// Stops it, and returns the remaining effects.
     ///
     /// Errors: as [`Mechanism::step`].
     pub fn finish(&mut self) -> Result<Vec<Effect>, ReclaimError> {
@@ -97,7 +98,7 @@ mod tests {
     use crate::mechanism::LONGEST_PAUSE;
     use crate::policy::{Batch, Preset};
 
-    /// Does all that it is told to at once.
+    /// Does everything at once.
     struct Obedient(Duration);
 
     impl Mechanism for Obedient {
@@ -131,7 +132,7 @@ mod tests {
         let mut stock = Stock { total: Bytes(1 << 30), ..Stock::default() };
         stock.held[MemoryUse::UnmappedCache] = Bytes(600 << 20);
         let freed = ByUse::of(|_| Bytes(freed));
-        // A fifth in a minute.
+        // A fifth per minute.
         let effects = at_work.step(&Preset::Database.policies(), (&stock, &freed), &Stop::default()).unwrap();
         effects.first().map(|effect| effect.reclaimed.0)
     }

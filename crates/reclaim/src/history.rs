@@ -1,6 +1,6 @@
-//! Free and contiguous memory over time, in bounded room.
+//! Free and contiguous memory over time, in bounded space.
 //!
-//! Owns: the moments kept, and how far apart they are. Never touches: memory.
+//! Owns: the moments kept, and their spacing. Never touches: memory.
 
 use std::time::Instant;
 
@@ -11,31 +11,31 @@ use kernel::{KernelError, Root, process};
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
-/// Moments kept. When there are more, every other goes, and the next ones come half as often.
+/// Moments kept. Beyond that every other one is dropped, and new ones are taken half as often.
 const MOST: usize = 720;
 const FIRST_INTERVAL: Nanos = Nanos(1_000_000_000);
 
-/// How memory was at one moment. Its fields are JSON's.
+/// The state of memory at one moment. Its fields are those of the JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryReading {
-    /// Since the machine was started, sleep included.
+    /// Time since boot, including sleep.
     pub at_ns: Nanos,
-    /// Memory that nothing uses.
+    /// Free memory.
     pub free_bytes: Bytes,
-    /// Of it, what lies in blocks that hold a huge page.
+    /// Of it, memory in blocks that hold a huge page.
     pub free_huge_bytes: Bytes,
     /// Files in memory, shared memory excluded.
     pub file_cache_bytes: Bytes,
     /// Share of free memory in blocks too small for a huge page, 0 to 1 (the kernel's unusable free space index).
     pub unusable: f64,
-    /// Why no huge page can be had, from 0 for want of memory to 1 for fragmentation; None where one can be had.
+    /// Why no huge page is available, from 0 for lack of memory to 1 for fragmentation; None if one is available.
     pub fragmentation_index: Option<f64>,
-    /// Free blocks of 2^index base pages, of all zones.
+    /// Free blocks of 2^index base pages, in all zones.
     pub free_blocks: Vec<u64>,
 }
 
 impl MemoryReading {
-    /// As it is.
+    /// The current state.
     ///
     /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read, or is malformed.
     pub fn now(root: &Root) -> Result<Self, KernelError> {
@@ -53,7 +53,7 @@ impl MemoryReading {
     }
 }
 
-/// Moments from the beginning on, ever farther apart.
+/// Moments from the beginning on, spaced ever farther apart.
 #[derive(Clone, Debug)]
 pub struct History {
     moments: Vec<MemoryReading>,
@@ -68,7 +68,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Notes how memory is, if it is time for that.
+    /// Records the state of memory if it is time.
     pub fn note(&mut self, root: &Root) {
         if Instant::now() >= self.next
             && let Ok(moment) = MemoryReading::now(root)
@@ -77,7 +77,7 @@ impl History {
         }
     }
 
-    /// Keeps a moment.
+    /// Adds a moment.
     pub fn add(&mut self, moment: MemoryReading) {
         if self.moments.len() >= MOST {
             let mut number = 0;
@@ -91,7 +91,7 @@ impl History {
         self.next = Instant::now() + self.interval.duration();
     }
 
-    /// What is kept, oldest first.
+    /// The recorded moments, oldest first.
     pub fn moments(&self) -> &[MemoryReading] {
         &self.moments
     }

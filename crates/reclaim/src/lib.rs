@@ -1,7 +1,7 @@
-//! Proactive reclaim: cold memory is taken back, by use, at a pace.
+//! Proactive reclaim: takes cold memory back, by use, at a limited rate.
 //!
-//! Owns: how much of which use goes ([`policy`]), how that is done ([`mechanism`]), and the loop over both, a few steps a second. Never touches:
-//! huge pages. `hugepilot reclaim` and the daemon are two ways to call it.
+//! Owns: how much of which use is reclaimed ([`policy`]), how that is done ([`mechanism`]), and the loop over both, a few steps a second.
+//! Never touches: huge pages. Both `hugepilot reclaim` and the daemon call it.
 #![forbid(unsafe_code)]
 
 mod at_work;
@@ -30,29 +30,29 @@ use kernel::memory::Meminfo;
 use kernel::{KernelError, Root, balloon};
 use observe::census::ProgramFiles;
 
-/// From one step to the next: the pace of the fastest mechanism.
+/// The interval between steps: the pace of the fastest mechanism.
 pub const STEP: Duration = Duration::from_millis(250);
 
-/// What programs map is read so often: it takes as long as the mappings of many processes do, and programs come and go.
+/// How often mapped files are read: that takes time for every mapping of many processes, and programs come and go.
 const FILES_HOLD: Duration = Duration::from_secs(300);
 
-/// What is requested.
+/// The request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReclaimOptions {
     /// For each use of memory, and when.
     pub policies: Policies,
-    /// Named directories, and how they are treated.
+    /// Named directories, and how to treat them.
     pub drop_behind: DropBehindOptions,
 }
 
-/// Mechanisms that are not at work, with why.
+/// Mechanisms that are not in use, and why.
 type Refused = Vec<(MechanismKind, String)>;
 
-/// What takes memory wherever it is, and no more where files are to be spared.
+/// These take memory wherever it is, so they are not used if files must be spared.
 const KNOWING_NO_FILES: [MechanismKind; 2] = [MechanismKind::Damon, MechanismKind::MemoryReclaim];
 const SPARED_FILES: &str = "it tells no file from another, and --except names some that are to be left alone";
 
-/// What is not read anew at each step.
+/// Facts that are not read at each step.
 #[derive(Clone, Copy, Default)]
 struct Known {
     /// Code and read-only data among the mapped files.
@@ -79,13 +79,13 @@ pub struct Reclaimer {
 }
 
 impl Reclaimer {
-    /// Opens the mechanisms that this machine has; nothing is reclaimed yet. `damon_taken` says who else needs DAMON, if anybody does.
+    /// Opens the mechanisms that this machine has; reclaims nothing yet. `damon_taken` names another user of DAMON, if there is one.
     ///
     /// Errors: a directory cannot be opened, or there is no mechanism at all.
     pub fn begin(root: &Root, options: ReclaimOptions, damon_taken: Option<&str>) -> Result<Self, ReclaimError> {
-        // Whoever can read no process goes without: then all mapped files count as such.
+        // A process that may not read others goes without: then all mapped files count as such.
         let files = ProgramFiles::read(root).unwrap_or_default();
-        // What is unknown is no reason to keep little free.
+        // If unknown, do not keep less memory free.
         let known = Known { files, host_takes_free: balloon::reports_free_memory(root).unwrap_or(false) };
         let before = stock(root, known)?;
         let (mechanisms, refused) = open(root, &options, &before, damon_taken)?;
@@ -110,7 +110,7 @@ impl Reclaimer {
         })
     }
 
-    /// Goes on with other options. Errors: a directory cannot be opened; then nothing has changed.
+    /// Continues with other options. Errors: a directory cannot be opened; then nothing has changed.
     pub fn change(&mut self, options: ReclaimOptions) -> Result<(), ReclaimError> {
         let spares_files = !options.drop_behind.except.is_empty();
         let behind = match options.drop_behind.paths.is_empty() {
@@ -130,7 +130,7 @@ impl Reclaimer {
         Ok(())
     }
 
-    /// What would be done in the next second; changes nothing.
+    /// Plans the next second without changing anything else.
     ///
     /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read, or is malformed.
     pub fn preview(&mut self) -> Result<(), ReclaimError> {
@@ -140,7 +140,7 @@ impl Reclaimer {
         Ok(())
     }
 
-    /// Reclaims what is due, each mechanism at its own pace. One that fails is done without from then on.
+    /// Reclaims what is due, each mechanism at its own pace. A mechanism that fails is no longer used.
     ///
     /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read or is malformed, or the last mechanism has failed.
     pub fn step(&mut self, stop: &Stop) -> Result<(), ReclaimError> {
@@ -166,12 +166,12 @@ impl Reclaimer {
         self.give_up(failed)
     }
 
-    /// What all mechanisms together have last done with each use.
+    /// The last decisions of all mechanisms, combined for each use.
     fn judge(&mut self) {
         self.last = together(self.mechanisms.iter().filter_map(AtWork::plan)).unwrap_or(self.last);
     }
 
-    /// Ends it: nothing is reclaimed any more, and what was left to be told is accounted for.
+    /// Stops reclaiming, and accounts for the remaining effects.
     pub fn finish(&mut self) {
         for at_work in &mut self.mechanisms {
             match at_work.finish() {
@@ -191,7 +191,7 @@ impl Reclaimer {
         }
     }
 
-    /// What comes after DAMON was not asked while that worked.
+    /// The alternative to DAMON was not tried while DAMON worked.
     fn replace_damon(&mut self) {
         match memory_reclaim(&self.root, &self.policies, &self.stock) {
             Ok(mechanism) => {
@@ -215,7 +215,7 @@ impl Reclaimer {
     }
 }
 
-/// The best of those that know all memory, or why the last of them cannot serve; why those before it could not goes to `refused`.
+/// The best mechanism that covers all memory, or why the last of them cannot be used; the reasons of those before it go to `refused`.
 fn of_all_memory(
     root: &Root,
     policies: &Policies,
@@ -233,13 +233,13 @@ fn of_all_memory(
     })
 }
 
-/// The second best of those that know all memory, or why it cannot serve.
+/// The second-best mechanism that covers all memory, or why it cannot be used.
 fn memory_reclaim(root: &Root, policies: &Policies, stock: &Stock) -> Result<AtWork, String> {
     let mechanism = MemoryReclaim::open(root).map_err(|error| error.to_string())?;
     serving(Box::new(mechanism), policies, stock)
 }
 
-/// A mechanism, if it can do anything of what is requested; else why not.
+/// A mechanism, if it can do anything that is requested; otherwise the reason.
 fn serving(mechanism: Box<dyn Mechanism>, policies: &Policies, stock: &Stock) -> Result<AtWork, String> {
     let reach = mechanism.reach();
     if policies.are_served_by(stock, &reach) {
@@ -256,8 +256,8 @@ fn serving(mechanism: Box<dyn Mechanism>, policies: &Policies, stock: &Stock) ->
     })
 }
 
-/// Drop-behind is asked first, because it takes what somebody has named; then the best of those that know all memory, and can do anything
-/// of what is requested.
+/// Drop-behind comes first, because the user has named its directories; then the best mechanism that covers all memory and can do anything
+/// that is requested.
 fn open(
     root: &Root,
     options: &ReclaimOptions,
@@ -287,7 +287,7 @@ fn nobody(refused: &[(MechanismKind, String)]) -> ReclaimError {
     ReclaimError::NoMechanism { why: why.join("; ") }
 }
 
-/// What is there, from the kernel's own counts.
+/// The current memory, from the kernel's counters.
 fn stock(root: &Root, Known { files, host_takes_free }: Known) -> Result<Stock, KernelError> {
     let (memory, buddy) = (Meminfo::read(root)?, Buddy::read(root)?);
     let mapped = memory.mapped_files(files.shared);
@@ -310,7 +310,7 @@ fn stock(root: &Root, Known { files, host_takes_free }: Known) -> Result<Stock, 
     })
 }
 
-/// Enters an effect under the uses that it was for, as what they hold.
+/// Distributes an effect over its uses in proportion to what they hold.
 fn account(effect: &Effect, stock: &Stock, applied: &mut ByUse<Bytes>, reclaimed: &mut ByUse<Bytes>) {
     let all: Bytes = effect.uses.iter().map(|class| stock.held[class]).sum();
     let (mut applied_left, mut reclaimed_left) = (effect.applied, effect.reclaimed);
@@ -327,7 +327,7 @@ fn account(effect: &Effect, stock: &Stock, applied: &mut ByUse<Bytes>, reclaimed
     }
 }
 
-/// What one mechanism has freed the next need neither free again nor count on.
+/// Memory that one mechanism has freed, the next one neither frees again nor counts on.
 fn pass_on(effect: &Effect, left: &mut Stock, freed: &mut ByUse<Bytes>) {
     for class in effect.uses.iter() {
         left.held[class] = left.held[class].saturating_sub(effect.reclaimed);
@@ -335,7 +335,7 @@ fn pass_on(effect: &Effect, left: &mut Stock, freed: &mut ByUse<Bytes>) {
     }
 }
 
-/// What all mechanisms together do with each use: the most that one of them does, with its reason.
+/// The combined decision for each use: the largest of any mechanism, with its reason.
 fn together<'a>(plans: impl Iterator<Item = &'a ReclaimPlan>) -> Option<ByUse<UseDecision>> {
     let rank = |decision: UseDecision| (decision.reason == ReclaimReason::Reclaimed, decision.bytes);
     let more = |before, new| if rank(before) > rank(new) { before } else { new };
@@ -365,12 +365,12 @@ mod tests {
         let files = ProgramFiles { code: 0.5, read_only: 0.25, shared: 0.05 };
         let stock = stock(&Root::at(tree.path()), Known { files, ..Known::default() }).unwrap();
         let held = MemoryUse::ALL.map(|class| stock.held[class].0 >> 10);
-        // Of 200 mapped 10 are shared memory.
+        // 10 of the 200 mapped are shared memory.
         assert_eq!(held, [95, 47, 70, 20, 47, 300]);
         assert_eq!((stock.free_huge, stock.swap), (Bytes(6 << 20), true));
     }
 
-    /// DAMON, as it is when something else has it.
+    /// DAMON while something else uses it.
     struct Refusing;
 
     impl Mechanism for Refusing {
@@ -391,7 +391,7 @@ mod tests {
         }
     }
 
-    /// A machine with half a GiB of unmapped cache, a little shared memory, swap, and a control group that can be asked for its memory.
+    /// A machine with half a GiB of unmapped cache, a little shared memory, swap, and a control group with `memory.reclaim`.
     fn machine() -> (tempfile::TempDir, Root) {
         let tree = tempfile::tempdir().unwrap();
         let meminfo = "MemTotal: 1000000 kB\nMemFree: 100 kB\nActive(file): 0 kB\nInactive(file): 500000 kB\nShmem: 20 kB\nMapped: 0 kB\n\

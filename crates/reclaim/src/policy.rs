@@ -1,6 +1,6 @@
-//! Which memory is reclaimed next, how much of it, and why not the rest.
+//! Which memory is reclaimed next, how much of it, and why the rest is not.
 //!
-//! Owns: the options for each use of memory, and the pure function from them and what is there to a plan. Never touches: memory.
+//! Owns: the options for each use of memory, and the pure function from them and the current memory to a plan. Never touches: memory.
 
 mod preset;
 mod written;
@@ -15,8 +15,9 @@ use serde::Serialize;
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 
-/// A host that takes back what is free returns it at some 8 ms a huge page, sixteen times what one costs from page cache. In little memory
-/// cache is too broken up to give many, and what is free is needed all the same; in more it is not (measured: docs/REPRODUCTION.md, D).
+/// A host that takes free memory back returns it at about 8 ms per huge page, sixteen times the cost of one from page cache. With little
+/// memory the cache is too fragmented to yield many, so free memory is needed anyway; with more it is not (measured: docs/REPRODUCTION.md,
+/// D).
 const LITTLE_MEMORY: Bytes = Bytes(8 << 30);
 const KEPT_IN_LITTLE: Bytes = Bytes(2 << 30);
 const KEPT_IN_MORE: Bytes = Bytes(512 << 20);
@@ -24,23 +25,23 @@ const KEPT_IN_MORE: Bytes = Bytes(512 << 20);
 /// What is requested for one use of memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClassPolicy {
-    /// How much goes in a minute: a size, a share of what the class holds (`10%`), or of the machine's memory (`1%ram`). 0 for none.
+    /// How much is reclaimed per minute: a size, a share of what the class holds (`10%`), or of the machine's memory (`1%ram`). 0 for none.
     pub rate: SizeOrShare,
-    /// How much stays in any case: a size, or a share of the machine's memory.
+    /// How much always stays: a size, or a share of the machine's memory.
     pub floor: SizeOrShare,
 }
 
-/// How much rather unmapped cache is reclaimed than what processes map, 0 to 100.
+/// How strongly unmapped cache is preferred over mapped pages, 0 to 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MappedPageCost(u8);
 
 impl MappedPageCost {
-    /// Mapped pages are reclaimed as their rates say.
+    /// Mapped pages are reclaimed at their own rates.
     pub const NONE: Self = Self(0);
     /// Mapped pages are not reclaimed at all.
     pub const FORBIDS: Self = Self(100);
 
-    /// None above 100.
+    /// None for values above 100.
     pub fn new(cost: u8) -> Option<Self> {
         (cost <= 100).then_some(Self(cost))
     }
@@ -50,51 +51,51 @@ impl MappedPageCost {
         self.0
     }
 
-    /// For each byte of unmapped cache that is reclaimed at some rate, so much of what is mapped is reclaimed at the same rate: 1 at 0, a
-    /// half at 50, nothing at 100.
+    /// How many bytes of mapped memory are reclaimed for each byte of unmapped cache at the same rate: 1 at 0, a half at 50, nothing at
+    /// 100.
     fn mapped_part(self) -> f64 {
         f64::from(100 - self.0) / 100.0
     }
 }
 
-/// All that is requested.
+/// The whole request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policies {
     /// For each use of memory.
     pub classes: ByUse<ClassPolicy>,
-    /// How much rather unmapped cache goes.
+    /// How strongly unmapped cache is preferred.
     pub mapped_page_cost: MappedPageCost,
-    /// Memory is reclaimed while less than this is free; None if that does not matter.
+    /// Reclaim while less memory than this is free; None if that does not matter.
     pub free_below: Option<SizeOrShare>,
-    /// Memory is reclaimed while less than this is free in huge pages; None if that does not matter. Where neither is given, always.
+    /// Reclaim while less memory than this is free in huge pages; None if that does not matter. If neither is given, always reclaim.
     pub huge_below: Option<SizeOrShare>,
-    /// Whether these two are a preset's, which knows nothing of the machine.
+    /// Whether these two come from a preset, which knows nothing about the machine.
     pub marks_are_presets: bool,
 }
 
-/// What there is.
+/// The current memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stock {
     /// The machine's memory.
     pub total: Bytes,
-    /// Memory that nothing uses.
+    /// Free memory.
     pub free: Bytes,
-    /// Of it, what lies in blocks that hold a huge page.
+    /// Of it, memory in blocks that hold a huge page.
     pub free_huge: Bytes,
     /// What each use holds.
     pub held: ByUse<Bytes>,
-    /// Whether there is swap space left, without which some uses hold what they hold.
+    /// Whether swap space is left; without it, some uses cannot be reclaimed.
     pub swap: bool,
-    /// Whether this virtual machine's host takes back what is free, and is slow to return it.
+    /// Whether this virtual machine's host takes free memory back, and is slow to return it.
     pub host_takes_free: bool,
 }
 
-/// What becomes of one use of memory in the next step.
+/// The decision for one use of memory in the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UseDecision {
     /// How much of it is reclaimed.
     pub bytes: Bytes,
-    /// Why so much, or why none.
+    /// Why this much, or why none.
     pub reason: ReclaimReason,
 }
 
@@ -104,17 +105,17 @@ pub struct UseDecision {
 pub enum ReclaimReason {
     /// It is reclaimed.
     Reclaimed,
-    /// Nobody asks for it: its rate is 0.
+    /// Nothing is requested: its rate is 0.
     NotRequested,
     /// It is mapped, and the cost of mapped pages forbids it.
     CostForbids,
-    /// It could only be swapped, and there is no swap space.
+    /// It would have to be swapped, and there is no swap space.
     NoSwap,
-    /// Nothing is taken, because enough memory is free, in huge pages too where that is asked for.
+    /// Enough memory is free, also in huge pages if that is requested.
     EnoughFree,
-    /// What is left is what should stay.
+    /// Only what should stay is left.
     AtFloor,
-    /// No mechanism here takes it without taking what must stay.
+    /// No mechanism here can reclaim it without also taking memory that must stay.
     CannotTellApart,
 }
 
@@ -125,58 +126,59 @@ impl fmt::Display for ReclaimReason {
     }
 }
 
-/// Memory that a mechanism takes without telling its uses apart.
+/// Memory that a mechanism reclaims without distinguishing its uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The uses that it may come from.
     pub uses: Uses,
-    /// How much of them together.
+    /// The total for them.
     pub bytes: Bytes,
-    /// However little a mechanism can take of what it scans, it scans no more than this in a step: it may all be of one use.
+    /// The most that a mechanism may scan in a step, however little of that it can take: all of it may belong to one use.
     pub most: Bytes,
 }
 
 /// What the next step does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReclaimPlan {
-    /// For each use, with the share that it is expected to have in the batches.
+    /// The decision for each use, with its expected share in the batches.
     pub decisions: ByUse<UseDecision>,
-    /// What is to be done.
+    /// The work to do.
     pub batches: Vec<Batch>,
 }
 
 impl Policies {
-    /// Whether enough memory is free, so that none needs to be reclaimed.
+    /// Whether enough memory is free that none needs to be reclaimed.
     pub fn are_met(&self, stock: &Stock) -> bool {
         self.missing(stock) == Some(Bytes(0))
     }
 
-    /// How much more must be free, at least, for nothing to be reclaimed; None where there are no marks.
+    /// How much more must become free before reclaim stops; None without marks.
     fn missing(&self, stock: &Stock) -> Option<Bytes> {
         let (free, huge) = self.marks(stock);
         let of = |mark: Option<Bytes>, free: Bytes| mark.map(|mark| mark.saturating_sub(free));
         of(free, stock.free).max(of(huge, stock.free_huge))
     }
 
-    /// What is to be free, and free in huge pages. Where a host takes away what is free, a preset keeps no more than comes back soon.
+    /// The targets for free memory, and free memory in huge pages. If a host takes free memory away, a preset keeps no more than comes back
+    /// soon.
     pub fn marks(&self, stock: &Stock) -> (Option<Bytes>, Option<Bytes>) {
         let most = self.most_free(stock).unwrap_or(Bytes(u64::MAX));
         let mark = |wanted| of_machine(wanted, stock.total).min(most);
         (self.free_below.map(mark), self.huge_below.map(mark))
     }
 
-    /// How much is kept free at most, whatever the marks of a preset say; None where nothing speaks against more.
+    /// The most that is kept free, whatever the marks of a preset say; None if there is no such limit.
     pub fn most_free(&self, stock: &Stock) -> Option<Bytes> {
         let kept = if stock.total <= LITTLE_MEMORY { KEPT_IN_LITTLE } else { KEPT_IN_MORE };
         (self.marks_are_presets && stock.host_takes_free).then_some(kept)
     }
 
-    /// What stays of a use.
+    /// How much of a use stays.
     pub fn floor(&self, class: MemoryUse, stock: &Stock) -> Bytes {
         of_machine(self.classes[class].floor, stock.total)
     }
 
-    /// What is to be reclaimed after so much time, by the rates alone.
+    /// What is due after this much time, by the rates alone.
     pub fn due(&self, stock: &Stock, elapsed: Nanos) -> ByUse<Bytes> {
         ByUse::of(|class| {
             let a_minute = match self.classes[class].rate {
@@ -188,7 +190,7 @@ impl Policies {
         })
     }
 
-    /// Whether a mechanism of this reach can do anything of what is requested, once there is enough of that.
+    /// Whether a mechanism of this reach could do anything that is requested if enough of it were present.
     pub fn are_served_by(&self, stock: &Stock, reach: &[Uses]) -> bool {
         let nothing_stays =
             |class: MemoryUse| ClassPolicy { floor: SizeOrShare::Size(Bytes(0)), ..self.classes[class] };
@@ -199,7 +201,7 @@ impl Policies {
         !plan(&policies, &stock, &stock.held, reach).batches.is_empty()
     }
 
-    /// The part of this reach that is held and not to be reclaimed, but lies in one set with what is.
+    /// The uses within this reach that hold memory and must not be reclaimed, but share a set with uses that may be.
     pub fn in_the_way(&self, stock: &Stock, reach: &[Uses]) -> Uses {
         let may_go = Uses::that(|class| self.allow(class).is_ok());
         let there = Uses::that(|class| stock.held[class] > Bytes(0) && (stock.swap || !class.needs_swap()));
@@ -223,15 +225,14 @@ impl Policies {
     }
 }
 
-/// What to do in the next step where so much is due, and with a mechanism that takes memory of these sets of uses, best first, each without
-/// telling its uses apart. Whatever a batch takes its memory from, no use is left with less than its floor, and none that is not to be
-/// reclaimed loses any.
+/// The next step's work, given what is due and a mechanism that reclaims these sets of uses, best first, without distinguishing the uses
+/// within a set. Wherever a batch takes its memory from, no use drops below its floor, and none that must not be reclaimed loses any.
 pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) -> ReclaimPlan {
     let met = policies.are_met(stock);
-    // What goes beyond the marks would be read again for nothing.
+    // Memory reclaimed beyond the marks would have to be read again for nothing.
     let mut missing = policies.missing(stock).unwrap_or(Bytes(u64::MAX));
     let takeable = Uses::that(|class| stock.swap || !class.needs_swap());
-    // What need not stay at all can be taken whole.
+    // A use without a floor can be taken completely.
     let spare = ByUse::of(|class| match policies.floor(class, stock) {
         Bytes(0) => Bytes(u64::MAX),
         floor => stock.held[class].saturating_sub(floor),
@@ -249,7 +250,7 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
     });
     let mut batches = Vec::new();
     for &uses in reach {
-        // What nobody has any of cannot be taken by mistake.
+        // A use that holds nothing cannot be taken by mistake.
         let touched = Uses::that(|class| uses.and(takeable).has(class) && stock.held[class] > Bytes(0));
         let wanted =
             Uses::that(|class| touched.has(class) && decisions[class].reason == ReclaimReason::CannotTellApart);
@@ -257,7 +258,7 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
             continue;
         }
         let all_due: Bytes = wanted.iter().map(|class| due[class]).sum();
-        // A use may be in several sets: what it can spare is divided among all of them.
+        // A use may be in several sets: its spare memory is divided among all of them.
         let least = touched.iter().map(|class| spare[class]).min().unwrap_or_default();
         let most = Bytes(least.0 / reach.len() as u64);
         let bytes = all_due.min(most).min(missing);
@@ -268,7 +269,7 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
     ReclaimPlan { decisions, batches }
 }
 
-/// Divides what a batch takes among the classes that it is made for, by what is due of each, without a remainder.
+/// Divides a batch among its classes in proportion to what is due, without a remainder.
 fn divide(bytes: Bytes, wanted: Uses, due: &ByUse<Bytes>, decisions: &mut ByUse<UseDecision>) {
     let mut left = bytes;
     let mut due_left: Bytes = wanted.iter().map(|class| due[class]).sum();
@@ -283,7 +284,7 @@ fn mul_div(value: u64, numerator: u64, denominator: u64) -> u64 {
     (u128::from(value) * u128::from(numerator) / u128::from(denominator)) as u64
 }
 
-/// A share without `ram` means the machine's memory, too: there is nothing else it could mean.
+/// A share without `ram` means the machine's memory, too: nothing else would make sense here.
 fn of_machine(wanted: SizeOrShare, total: Bytes) -> Bytes {
     match wanted {
         SizeOrShare::Size(size) => size,
@@ -302,7 +303,7 @@ mod tests {
         [class].into_iter().collect()
     }
 
-    /// Everything is reclaimed at half of what it holds a minute, and at no cost; 100 of each use.
+    /// Everything is reclaimed at half of what it holds per minute, and mapped pages have no cost; each use holds 100.
     fn policies() -> Policies {
         let request = ClassPolicy { rate: SizeOrShare::Share(0.5), floor: SizeOrShare::Size(Bytes(0)) };
         let classes = ByUse::of(|_| request);
@@ -542,7 +543,7 @@ mod tests {
             for class in MemoryUse::ALL {
                 prop_assert!(at(higher)[class] <= at(cost)[class]);
             }
-            // Where each use is taken by itself, the plan follows; together, what others lack may be their share.
+            // The plan is monotonic if each use is taken separately; together, one use may get another's share.
             let alone: Vec<Uses> = reach.iter().filter(|uses| uses.iter().count() == 1).copied().collect();
             let planned = |cost| plan(&Policies { mapped_page_cost: cost, ..policies.clone() }, &stock, &at(cost), &alone);
             for class in MemoryUse::ALL.into_iter().filter(|class| class.is_mapped()) {

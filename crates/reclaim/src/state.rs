@@ -1,6 +1,6 @@
-//! What reclaim shows of itself: the format of `hugepilot reclaim --json`, of the daemon's state, and of what is kept for `--status`.
+//! The state of reclaim: the format of `hugepilot reclaim --json`, of the daemon's state, and of the file for `--status`.
 //!
-//! Owns: those fields. Never touches: what they say.
+//! Owns: those fields. Never touches: their contents.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,26 @@ use crate::at_work::AtWork;
 use crate::policy::UseDecision;
 use crate::{MemoryReading, Reclaimer};
 
-/// How reclaim stands.
+/// The state of reclaim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReclaimState {
-    /// Which fields to expect: 1.
+    /// The version of the format: 1.
     pub version: u32,
-    /// Who reclaims.
+    /// The process that reclaims.
     pub pid: u32,
     /// Clock ticks after boot at which that process started.
     pub start_ticks: u64,
-    /// Since it began.
+    /// Time since it began.
     pub up_ns: Nanos,
     /// Whether nothing is reclaimed because enough memory is free.
     pub enough_free: bool,
-    /// How much rather unmapped cache goes, 0 to 100.
+    /// How strongly unmapped cache is preferred, 0 to 100.
     pub mapped_page_cost: u8,
-    /// Memory is reclaimed while less than this is free; as requested.
+    /// Reclaim while less memory than this is free; as requested.
     pub free_below: Option<String>,
-    /// Memory is reclaimed while less than this is free in huge pages; as requested.
+    /// Reclaim while less memory than this is free in huge pages; as requested.
     pub huge_below: Option<String>,
-    /// No more than this is kept free, whatever the preset says, because this virtual machine's host takes back what is free.
+    /// The most that is kept free, whatever the preset says, because this virtual machine's host takes free memory back.
     #[serde(default)]
     pub keeps_free_at_most_bytes: Option<Bytes>,
     /// Each use of memory.
@@ -43,7 +43,7 @@ pub struct ReclaimState {
     pub before: MemoryReading,
     /// Memory at the last step.
     pub after: MemoryReading,
-    /// Memory meanwhile, oldest first; none where it was not asked for.
+    /// Memory meanwhile, oldest first; empty if not requested.
     #[serde(default)]
     pub history: Vec<MemoryReading>,
 }
@@ -51,9 +51,9 @@ pub struct ReclaimState {
 /// One use of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassState {
-    /// Which.
+    /// The use.
     pub class: MemoryUse,
-    /// How much a minute; as requested.
+    /// The rate per minute; as requested.
     pub rate: String,
     /// How much stays.
     pub floor_bytes: Bytes,
@@ -61,13 +61,13 @@ pub struct ClassState {
     pub held_before_bytes: Bytes,
     /// What it holds.
     pub held_bytes: Bytes,
-    /// What the last step was to reclaim.
+    /// What the last step was meant to reclaim.
     pub step_bytes: Bytes,
-    /// A short name for why so much, or none.
+    /// A short name for the reason.
     pub reason: String,
-    /// What it was applied to: freed, or put where the kernel frees it first.
+    /// Memory that it was applied to: freed, or put where the kernel frees it first.
     pub applied_bytes: Bytes,
-    /// Of it, what was freed by that.
+    /// Of it, memory that was freed.
     pub reclaimed_bytes: Bytes,
 }
 
@@ -76,19 +76,19 @@ pub struct ClassState {
 pub struct MechanismState {
     /// Its name.
     pub name: String,
-    /// Why it is not at work; None where it is.
+    /// Why it is not in use; None if it is.
     pub refused: Option<String>,
-    /// What it has met, by name.
+    /// Its counters, by name.
     pub counts: BTreeMap<String, u64>,
 }
 
 impl Reclaimer {
-    /// How it stands, and how memory was meanwhile.
+    /// The state, with the history of memory.
     pub fn state_with_history(&self) -> ReclaimState {
         ReclaimState { history: self.history.moments().to_vec(), ..self.state() }
     }
 
-    /// How it stands.
+    /// The state without the history.
     pub fn state(&self) -> ReclaimState {
         let requested = |wanted: Option<SizeOrShare>| wanted.map(|wanted| wanted.to_string());
         let moments = self.history.moments();
@@ -141,7 +141,7 @@ impl Reclaimer {
 }
 
 impl ReclaimState {
-    /// Memory that was freed, of all uses.
+    /// Freed memory, of all uses.
     pub fn reclaimed(&self) -> Bytes {
         self.classes.iter().map(|class| class.reclaimed_bytes).sum()
     }

@@ -1,6 +1,6 @@
-//! Where reclaim leaves its state, so that `hugepilot reclaim --status` finds it, and that there is one on a machine.
+//! Keeps reclaim's state for `hugepilot reclaim --status`, and ensures that only one process on a machine reclaims.
 //!
-//! Owns: two small files below the run directory. Never touches: the daemon's own.
+//! Owns: two small files in the run directory. Never touches: the daemon's own.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,12 +16,12 @@ use crate::ReclaimState;
 use crate::mechanism::ReclaimError;
 
 const STATE: &str = "reclaim.json";
-/// A state has some 200 KiB at most; anything larger was not written by hugepilot.
+/// A state has at most some 200 KiB; anything larger was not written by hugepilot.
 const LARGEST: u64 = 4 << 20;
-/// From one time that it is written to the next.
+/// The interval between writes.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The place of a state, and the right to write it.
+/// The location of a state, and the right to write it.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
@@ -31,7 +31,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Takes it, so that nobody else does. None where this user may not write there: then nobody is kept away.
+    /// Takes the lock. None if this user may not write there: then nobody else is excluded.
     ///
     /// Errors: another hugepilot reclaims memory.
     pub fn take() -> Result<Option<Self>, ReclaimError> {
@@ -61,22 +61,22 @@ impl Store {
             }
             Err(error) => return Err(failed(error.into())),
         }
-        // For whoever is refused; the lock itself needs no words.
+        // For the message of a process that is refused; the lock itself needs no contents.
         let _unsaid = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));
         Ok(Some(Self { path: directory.join(STATE), _lock: lock, next: Instant::now() }))
     }
 
-    /// Writes the state, if it is time for that.
+    /// Writes the state if the interval has passed.
     pub fn keep(&mut self, state: impl FnOnce() -> ReclaimState) {
         if Instant::now() >= self.next {
             self.write(&state());
         }
     }
 
-    /// Writes the state, whole or not at all.
+    /// Writes the state atomically.
     pub fn write(&mut self, state: &ReclaimState) {
         self.next = Instant::now() + INTERVAL;
-        // It holds sizes only, for all to read.
+        // It contains only sizes, so everybody may read it.
         let written = serde_json::to_vec(state).map_err(io::Error::from);
         let written = written.and_then(|bytes| replace_file(&self.path, 0o644, &bytes));
         if let Err(error) = written {
@@ -86,7 +86,7 @@ impl Store {
 
     /// The state that was written last; None if there is none.
     ///
-    /// Errors: the file is there but cannot be read, is larger than 4 MiB, or holds no state.
+    /// Errors: the file exists but cannot be read, is larger than 4 MiB, or contains no state.
     pub fn read() -> Result<Option<ReclaimState>, ReclaimError> {
         Self::read_in(Path::new(RUN_DIRECTORY))
     }

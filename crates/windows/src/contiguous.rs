@@ -1,22 +1,22 @@
-//! How much contiguous memory is left: large pages of growing size are taken and given back, until one is refused.
+//! How much contiguous memory is left: takes and gives back large pages of growing size until an allocation is refused.
 //!
-//! Owns: the steps. Never touches: memory; whoever asks takes it.
+//! Owns: the steps. Never touches: memory; the caller takes it.
 
 use hugepilot_os::large_pages::LargePagesError;
 
-/// What a program may well want; more would push others' memory out to the disk for a test.
+/// A realistic size for a program; more would page out other programs' memory just for a test.
 const MOST_BYTES: usize = 1 << 30;
 
-/// What was found.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contiguous {
-    /// The largest piece that could be had at once; 0: none.
+    /// The largest size that was available at once; 0: none.
     pub largest_bytes: usize,
-    /// The step that was refused, and why; None where all were had.
+    /// The step that was refused, and why; None if all succeeded.
     pub refused: Option<(usize, LargePagesError)>,
 }
 
-/// Takes twice as much each time, from one page on; `take` must give it back at once.
+/// Starts with one page and doubles the size each time; `take` must give the memory back at once.
 pub fn probe(page_bytes: usize, mut take: impl FnMut(usize) -> Result<(), LargePagesError>) -> Contiguous {
     let mut largest_bytes = 0;
     let steps = std::iter::successors(Some(page_bytes), |bytes| bytes.checked_mul(2));

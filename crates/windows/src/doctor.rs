@@ -1,6 +1,6 @@
-//! Judges what was seen of a Windows: whether a program can have large pages, and what gives them to it.
+//! Judges the facts about a Windows system: whether a program can have large pages, and how to enable them.
 //!
-//! Owns: the checks, their words and their advice; [`check`] is a pure function of [`WindowsFacts`]. Never touches: the system.
+//! Owns: the checks, their texts and their advice; [`check`] is a pure function of [`WindowsFacts`]. Never touches: the system.
 
 pub use hugepilot_checks::CheckStatus;
 use hugepilot_os::large_pages::{LargePagesError, PageSize, Standing};
@@ -12,7 +12,8 @@ const POLICY: &str = "secpol.msc > Local Policies > User Rights Assignment > Loc
 const AFTERWARDS: &str = "sign out and in again: a right comes with the sign-in, and not to programs that run already";
 const SERVICE: &str = "run it under SYSTEM, which has the right: as a task (schtasks /create /tn NAME /tr PROGRAM /sc onstart /ru SYSTEM), or, \
                        if it was written as a service, as one (sc create NAME binPath= PROGRAM obj= LocalSystem)";
-/// By command where there is no secpol.msc, as on home editions. What is exported holds who has the right already.
+/// The fix by commands, for home editions, which lack secpol.msc. The exported file lists the accounts that already have the
+/// right.
 const COMMANDS: [&str; 4] = [
     "whoami /user",
     "secedit /export /areas USER_RIGHTS /cfg rights.inf",
@@ -27,19 +28,19 @@ const PROPERTIES: &str = "Such memory is locked: it is never paged out, is not i
 const CONTIGUOUS: &str = "contiguous memory";
 const GIANT: &str = "pages of 1 GiB";
 
-/// What was seen.
+/// The facts about this system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowsFacts {
-    /// What Windows says of large pages for this process.
+    /// What Windows says about large pages for this process.
     pub standing: Result<Standing, LargePagesError>,
-    /// Large pages taken in growing steps; None where none could be tried.
+    /// Large pages taken in growing steps; None if that could not be tried.
     pub contiguous: Option<Contiguous>,
-    /// One page of 1 GiB taken; None where none could be tried.
+    /// One page of 1 GiB taken; None if that could not be tried.
     pub giant: Option<Result<(), LargePagesError>>,
 }
 
 impl WindowsFacts {
-    /// Tries what can be tried; `take` takes so many bytes on such pages and nothing else, and must give them back at once.
+    /// Tries what is possible; `take` takes this many bytes on this kind of page only, and must give them back at once.
     pub fn gather(
         standing: Result<Standing, LargePagesError>,
         mut take: impl FnMut(usize, PageSize) -> Result<(), LargePagesError>,
@@ -51,25 +52,25 @@ impl WindowsFacts {
     }
 }
 
-/// One thing checked.
+/// One check.
 pub type WindowsCheck = hugepilot_checks::Check<PolicyFix>;
 
 /// How an account gets the right to lock pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PolicyFix {
-    /// Where to click.
+    /// Where to click in the policy editor.
     pub policy: &'static str,
-    /// The same by commands for an elevated prompt.
+    /// The same as commands for an elevated prompt.
     pub commands: Vec<&'static str>,
-    /// What is to be written between them.
+    /// The edit to make between them.
     pub edit: &'static str,
-    /// What must follow either.
+    /// The step that follows either way.
     pub afterwards: &'static str,
-    /// What does without.
+    /// An alternative without it.
     pub service: &'static str,
 }
 
-/// All checks, in the order in which they matter.
+/// All checks, most important first.
 pub fn check(facts: &WindowsFacts) -> Vec<WindowsCheck> {
     let standing = match &facts.standing {
         Ok(standing) => standing,
@@ -115,7 +116,7 @@ fn privilege(standing: &Standing) -> WindowsCheck {
         true => "; this process runs elevated, which does not replace it",
         false => "",
     };
-    // Unless they are elevated, an administrator's programs have fewer rights than the account.
+    // An administrator's programs have fewer rights than the account unless they run elevated.
     let filtered = match standing.elevated {
         true => "",
         false => "; if it was given already and the account is an administrator's, try elevated, too",

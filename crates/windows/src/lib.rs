@@ -1,7 +1,7 @@
-//! hugepilot.exe: on Windows nobody can put another program's memory on large pages, so what is there is the question whether a program
-//! could have them, and what is missing ([`doctor`]). Programs ask for them by `hugepilot_os::large_pages`, or from C by libhps.
+//! hugepilot.exe: on Windows no program can put another's memory on large pages, so this one only tells whether programs could have
+//! them, and what is missing ([`doctor`]). Programs request them through `hugepilot_os::large_pages`, or from C through libhps.
 //!
-//! Owns: the command line ([`args`]), and what is said. Never touches: Windows; the program reads it, and hands over what it saw.
+//! Owns: the command line ([`args`]) and the output. Never touches: Windows; the binary reads it and passes the facts on.
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -1,4 +1,4 @@
-//! The program: it checks this Windows, and prints what the library makes of it.
+//! The binary: gathers facts about this Windows system, and prints the library's verdicts.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -37,7 +37,7 @@ fn doctor(json: bool) -> ExitCode {
     }
 }
 
-/// Takes memory on such pages and nothing else, and gives it back at once.
+/// Takes memory on this kind of page only, and gives it back at once.
 fn take(bytes: usize, page_size: PageSize) -> Result<(), LargePagesError> {
     let options = LargePageOptions { policy: LargePagePolicy::Required, page_size, smaller_pages: false };
     LargePages::allocate(bytes, options).map(drop)

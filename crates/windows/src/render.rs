@@ -1,16 +1,16 @@
-//! The checks as text for people.
+//! The checks as readable text.
 //!
-//! Owns: their form. Never touches: what they say.
+//! Owns: their layout. Never touches: their wording.
 
 use hugepilot_checks::wrap;
 
 use crate::doctor::{PolicyFix, WindowsCheck};
 
-/// Consoles of Windows are that wide unless somebody makes them wider.
+/// The default width of a Windows console.
 const WIDTH: usize = 80;
 const MARGIN: usize = 9;
 
-/// A paragraph for each check. Commands are never broken, so that they can be pasted, nor is where to click.
+/// A paragraph for each check. Commands and click paths are never broken across lines, so they can be pasted.
 pub fn text(checks: &[WindowsCheck]) -> String {
     let mut text = String::new();
     for check in checks {

@@ -1,4 +1,4 @@
-//! hugepilot.exe as a user calls it, on Windows or under Wine.
+//! hugepilot.exe as a user runs it, on Windows or under Wine.
 
 use std::process::{Command, Output};
 

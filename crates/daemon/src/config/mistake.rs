@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, each with the line and the next step.
+//! What can be wrong with a configuration; each error says the line and the next step.
 
 use std::io;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub enum ConfigError {
     NoTargets { path: PathBuf },
 }
 
-/// What is wrong in the text. Lines are counted from 1.
+/// What is wrong in the text. Lines count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum Mistake {

@@ -1,7 +1,7 @@
 //! The configuration of `hugepilotd`: a flat TOML file whose keys are named like the flags of `attach`.
 //!
-//! Owns: the keys, their defaults, and what is said about a wrong one. Never touches: processes; the census
-//! looks up a rule's id or control group.
+//! Owns: the keys, their defaults, and the message about a wrong one. Never touches: processes; the census resolves a
+//! rule's id or control group.
 
 mod mistake;
 mod reclaim;
@@ -23,9 +23,9 @@ use observe::{ObserveOptions, TrackerChoice};
 use pilot::decide::{Allowance, Fairness};
 use pilot::scope::{Matcher, Pid, Rule, Scope};
 
-/// The longest window of a daemon.
+/// The longest window of the daemon.
 const LONGEST_WINDOW: Nanos = Nanos(60_000_000_000);
-/// The bound on a configuration: hundreds of rules.
+/// The limit on a configuration file: hundreds of rules.
 const LONGEST: Bytes = Bytes(256 << 10);
 
 /// What a daemon pilots, and how.
@@ -35,28 +35,28 @@ pub struct Config {
     pub tracker: TrackerChoice,
     /// How to watch.
     pub watch: ObserveOptions,
-    /// What watching again and again may take.
+    /// The CPU time that repeated observation may take.
     pub max_cpu: CpuShare,
-    /// What may be spent; a share of the machine's memory is still one.
+    /// The budgets; a share of the machine's memory is not yet resolved to bytes.
     pub allowance: Allowance,
-    /// By how much promoting may slow a program down.
+    /// How much promotion may slow a program down.
     pub max_slowdown: Slowdown,
-    /// How a budget that is too small for all is divided.
+    /// How a budget that is too small for all targets is divided.
     pub fairness: Fairness,
     /// Processes with less memory are left alone.
     pub min_size: Bytes,
-    /// Whether memory that is not used any more is given back.
+    /// Whether unused memory is given back.
     pub give_back: bool,
-    /// Where metrics are served, on this machine only; None for not at all.
+    /// The address that serves metrics, on this machine only; None disables them.
     pub metrics: Option<SocketAddr>,
-    /// How memory is reclaimed; None for not at all.
+    /// How memory is reclaimed; None disables it.
     pub reclaim: Option<ReclaimOptions>,
-    /// Who is piloted.
+    /// Which processes are piloted.
     pub scope: Scope,
 }
 
 impl Default for Config {
-    /// Safe on a production host. Nobody is piloted.
+    /// Safe on a production host. Pilots nothing.
     fn default() -> Self {
         Self {
             tracker: TrackerChoice::default(),
@@ -75,15 +75,15 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Where a daemon looks for its configuration.
+    /// The default path of the configuration.
     pub const PATH: &str = "/etc/hugepilot/hugepilot.toml";
 
     /// A configuration with every key explained, none of them set.
     pub const COMMENTED: &str = include_str!("hugepilot.toml");
 
-    /// Reads a file.
+    /// Reads a configuration file.
     ///
-    /// Errors: the file cannot be read, is longer than 256 KiB, or is wrong in a line, which the error names.
+    /// Errors: the file cannot be read, is longer than 256 KiB, or has a mistake; the error says in which line.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |reason| ConfigError::Read { path: path.to_owned(), reason };
         let mut text = String::new();
@@ -95,7 +95,7 @@ impl Config {
         Self::parse(&text).map_err(|mistake| ConfigError::Wrong { path: path.to_owned(), mistake })
     }
 
-    /// Understands the text of a configuration.
+    /// Parses the text of a configuration.
     ///
     /// Errors: the text is not TOML, has an unknown key or a bad value, or has a rule that names no process.
     pub fn parse(text: &str) -> Result<Self, Mistake> {
@@ -144,7 +144,7 @@ impl Config {
     }
 }
 
-/// Takes a value over if one is given.
+/// Sets `place` if a value is given.
 fn set<T>(place: &mut T, given: Option<T>) {
     if let Some(given) = given {
         *place = given;
@@ -161,7 +161,7 @@ fn never_rule(section: Section<'_>) -> Result<Matcher, Mistake> {
     matcher(section, "never")
 }
 
-/// What is left of a rule says who is meant.
+/// The remaining keys of a rule say which processes it matches.
 fn matcher(mut section: Section<'_>, name: &'static str) -> Result<Matcher, Mistake> {
     let matcher = Matcher {
         pid: section.value("pid", parse_pid)?,
@@ -183,7 +183,8 @@ fn parse_fairness(text: &str) -> Result<Fairness, String> {
     }
 }
 
-/// A daemon observes one process again and again, others in between, and must say every few minutes that it lives.
+/// The daemon observes one process repeatedly, with others in between, and must report every few minutes that it is
+/// alive.
 fn parse_window(text: &str) -> Result<Nanos, TimeError> {
     Nanos::parse_within(text, ObserveOptions::SHORTEST_WINDOW..=LONGEST_WINDOW, "from 100ms to 1m")
 }
@@ -218,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// The commented configuration with every key set: a `#` that stands right before one is taken away.
+    /// The commented configuration with every key set: removes each `#` directly before a key.
     fn uncommented() -> String {
         let begins_key = |rest: &str| rest.starts_with(|first: char| first.is_ascii_lowercase() || first == '[');
         let lines = Config::COMMENTED.lines().map(|line| match line.strip_prefix('#') {

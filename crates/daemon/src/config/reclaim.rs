@@ -1,4 +1,4 @@
-//! The section `[reclaim]`: its keys are named like the options of `hugepilot reclaim`, and a use of memory has one by its own name.
+//! The section `[reclaim]`: its keys are named like the options of `hugepilot reclaim`; a use of memory has a key of its own name.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -32,7 +32,7 @@ pub(super) fn options(mut section: Section<'_>) -> Result<ReclaimOptions, Mistak
     Ok(ReclaimOptions { policies, drop_behind })
 }
 
-/// A daemon's own directory means nothing to whoever writes its configuration.
+/// Relative paths are refused: the author of a configuration does not know the daemon's working directory.
 fn parse_path(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     let right = path.is_absolute() && !text.contains('\0');

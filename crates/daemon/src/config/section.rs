@@ -1,6 +1,6 @@
-//! One table of the file, whose keys are taken one by one; what is left over is unknown.
+//! One table of the file. Its keys are taken one by one; any key left over is unknown.
 //!
-//! Owns: the kinds of value, lines, and the nearest match of an unknown key. Never touches: what a key means.
+//! Owns: the kinds of value, line numbers, and the suggestion for an unknown key. Never touches: what a key means.
 
 use std::fmt::Display;
 
@@ -9,13 +9,13 @@ use toml::de::{DeTable, DeValue};
 
 use crate::config::Mistake;
 
-/// Bytes of a value; the longest path has as many (`PATH_MAX`).
+/// Bytes of a value: the longest path has that many (`PATH_MAX`).
 const LONGEST_VALUE: usize = 4096;
-/// Rules of one kind: each is asked about every process of the machine.
+/// Rules of one kind: each is evaluated for every process on the machine.
 const MOST_RULES: usize = 256;
-/// Characters of a key or value that a message repeats.
+/// Characters of a key or value that a message quotes.
 const SHOWN: usize = 60;
-/// How alike an unknown key must be to a known one, from 0 to 1, so that this one was probably meant.
+/// How similar, from 0 to 1, a known key must be to be suggested for an unknown one.
 const ALIKE: f64 = 0.8;
 
 /// A table of the file.
@@ -41,7 +41,7 @@ impl<'a> Section<'a> {
         line_at(self.text, self.begin)
     }
 
-    /// The value of a key, understood by `read`; None if it is not given. Numbers may stand without quotes.
+    /// The value of a key, parsed by `read`; None if it is not given. Numbers need no quotes.
     pub(super) fn value<T, E: Display>(
         &mut self,
         key: &'static str,
@@ -60,7 +60,7 @@ impl<'a> Section<'a> {
         read(&text).map(Some).map_err(|problem| self.mistake(key, &value, problem.to_string()))
     }
 
-    /// The value of a key that is true or false; None if it is not given.
+    /// The boolean value of a key; None if it is not given.
     pub(super) fn flag(&mut self, key: &'static str) -> Result<Option<bool>, Mistake> {
         let Some(value) = self.take(key) else { return Ok(None) };
         value.get_ref().as_bool().map(Some).ok_or_else(|| self.wrong(key, &value, "true or false, without quotes"))
@@ -99,7 +99,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The texts of a list, each understood by `read`; None if it is not given.
+    /// The strings of a list, each parsed by `read`; None if it is not given.
     pub(super) fn list<T, E: Display>(
         &mut self,
         key: &'static str,
@@ -120,7 +120,7 @@ impl<'a> Section<'a> {
         items.iter().map(read_item).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Errors if a key is left that nobody took.
+    /// Fails if any key was not taken.
     pub(super) fn finish(self) -> Result<(), Mistake> {
         let Some(first) = self.entries.keys().min_by_key(|key| key.span().start) else { return Ok(()) };
         let key: String = first.get_ref().chars().take(SHOWN).collect();
@@ -149,7 +149,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The line of a place in the text.
+/// The line of an offset in the text.
 fn line_at(text: &str, place: usize) -> usize {
     1 + text.bytes().take(place).filter(|byte| *byte == b'\n').count()
 }

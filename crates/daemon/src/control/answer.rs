@@ -1,6 +1,7 @@
-//! What a request is answered, and whether whoever asks may ask for it. Anybody may be tracked, for it tells a process of itself only.
+//! The answer to a request, and whether the client is allowed to make it. Any process may be tracked, because it learns only about
+//! itself.
 //!
-//! Owns: the rights of users. Never touches: sockets; those who ask are known by their user id.
+//! Owns: users' rights. Never touches: sockets; clients are identified by user id.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Receiver;
@@ -22,15 +23,15 @@ pub(super) struct Peer {
     pub(super) pid: u32,
 }
 
-/// What comes of a request.
+/// The result of a request.
 pub(super) enum Answer {
     Now(Reply),
-    /// The loop has to do it first.
+    /// The loop has to act first.
     Later {
         pid: u32,
         given_back: Receiver<Result<u64, String>>,
     },
-    /// The connection stays, and this descriptor goes with the reply.
+    /// The connection stays open, and this descriptor is sent with the reply.
     Tracked {
         place: Place,
         list: OwnedFd,
@@ -42,9 +43,9 @@ impl Peer {
         self.uid == 0
     }
 
-    /// Whether this process lives, and is this user's to command. One that has the rights of two users is root's alone.
+    /// Whether this process lives and this user may control it. Only root controls a process with the ids of two users.
     fn commands(self, process: Process) -> bool {
-        // While it is held and lives, its id names nobody else.
+        // While the pidfd is held and the process lives, its id is not reused.
         let Ok(held) = PidFd::open(process.pid) else { return false };
         let root = Root::host();
         let same = Process::of(&root, process.pid) == Some(process);
@@ -57,7 +58,7 @@ impl Peer {
     }
 }
 
-/// Answers, or asks the loop to do what must be done first. Errors say why not, to whoever asked.
+/// Answers, or asks the loop to act first. Errors say why not, for the client.
 pub(super) fn answer(request: Request, peer: Peer, shared_state: &SharedState) -> Result<Answer, String> {
     match request {
         Request::Status => Ok(Answer::Now(Reply::State(Box::new(visible(shared_state.state(), peer))))),
@@ -93,11 +94,11 @@ fn one_or_all(pid: Option<u32>, peer: Peer, shared_state: &SharedState) -> Resul
     }
 }
 
-/// The target with this id, if this user commands it.
+/// The target with this id, if this user may control it.
 fn target(pid: u32, peer: Peer, shared_state: &SharedState) -> Result<Process, String> {
     let state = shared_state.state();
     let mut named = state.targets.iter().filter(|target| target.pid == pid).map(TargetState::process);
-    // The same refusal for all, so that nobody learns of other users' processes.
+    // The same refusal in every case, so nobody learns about other users' processes.
     named.find(|process| peer.commands(*process)).ok_or_else(|| {
         format!(
             "process {pid} is no target of yours here; `hugepilot status` shows those that are. Nothing was changed"
@@ -105,7 +106,7 @@ fn target(pid: u32, peer: Peer, shared_state: &SharedState) -> Result<Process, S
     })
 }
 
-/// What this user may see: everything that is counted for the whole machine, but of targets only their own.
+/// The part of the state that this user may see: all machine-wide figures, but only the user's own targets.
 fn visible(mut state: State, peer: Peer) -> State {
     if !peer.is_root() {
         state.targets.retain(|target| peer.commands(target.process()));

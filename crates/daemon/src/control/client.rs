@@ -1,6 +1,6 @@
 //! A client of the control socket.
 //!
-//! Owns: one connection a question. Never touches: what is made of the answer.
+//! Owns: one connection per request. Never touches: what callers do with the answer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,28 +13,28 @@ use pilot::engine::shared_state::State;
 use crate::control::ControlError;
 use crate::control::protocol::{LONGEST_REPLY, Reply, Request};
 
-/// For a daemon to accept, and to take a request.
+/// Time for a daemon to accept and to take a request.
 pub(super) const CONNECTING: Duration = Duration::from_secs(2);
-/// For an answer that the daemon has at hand.
+/// Time for an answer that the daemon has at hand.
 const SOON: Duration = Duration::from_secs(10);
-/// For memory to be given back; the daemon itself answers within a minute, done or not.
+/// Time for memory to be given back; the daemon answers within a minute, finished or not.
 const LATER: Duration = Duration::from_secs(70);
 
-/// Asks the daemon that listens at a path.
+/// Sends requests to the daemon that listens at a path.
 #[derive(Clone, Debug)]
 pub struct ControlClient {
     path: PathBuf,
 }
 
 impl ControlClient {
-    /// For the daemon that listens there; nothing is asked yet.
+    /// A client of the daemon that listens there; sends nothing yet.
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// How things are; to anybody but root, with their own targets only.
+    /// The pilot's state; users other than root see their own targets only.
     ///
-    /// Errors: no daemon listens, it does not answer in time, it refuses, or its answer cannot be understood.
+    /// Errors: no daemon listens, it does not answer in time, it refuses, or its answer cannot be parsed.
     pub fn status(&self) -> Result<State, ControlError> {
         match self.ask(Request::Status)? {
             Reply::State(state) => Ok(*state),
@@ -42,7 +42,7 @@ impl ControlClient {
         }
     }
 
-    /// Has a process left alone, or all.
+    /// Pauses piloting of a process, or of all.
     ///
     /// Errors: as [`ControlClient::status`].
     pub fn pause(&self, pid: Option<u32>) -> Result<(), ControlError> {
@@ -62,7 +62,7 @@ impl ControlClient {
         }
     }
 
-    /// Has the daemon give back what it promoted in a process, which pauses the process. Returns how many regions that were.
+    /// Makes the daemon give back what it promoted in a process and pause that process. Returns the number of regions.
     ///
     /// Errors: as [`ControlClient::status`].
     pub fn give_back(&self, pid: u32) -> Result<u64, ControlError> {
@@ -93,7 +93,7 @@ impl ControlClient {
 }
 
 fn exchange(stream: &mut UnixStream, request: Request, patience: Duration) -> io::Result<Vec<u8>> {
-    // Whoever is refused on connecting cannot send any more, and still finds the reason.
+    // A client that is refused on connecting cannot send any more, but can still read the reason.
     let sent = stream.write_all(&request.line());
     stream.set_read_timeout(Some(patience))?;
     let mut reply = Vec::new();

@@ -1,6 +1,6 @@
-//! One client: a request is read, answered when the answer is there, and the reply written, each within its time.
+//! One client: its request is read, answered when the answer is ready, and the reply written, each step within its time limit.
 //!
-//! Owns: a connection, and what it holds in memory. Never touches: other connections, or waiting; it goes on as far as it can.
+//! Owns: a connection and its buffers. Never touches: other connections; it never waits, but proceeds as far as it can.
 
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,25 +19,25 @@ use crate::control::answer::{Answer, Peer, answer};
 use crate::control::protocol::{LONGEST_REPLY, LONGEST_REQUEST, Reply, Request, RequestError};
 use crate::nonblocking::{read_more, write_more};
 
-/// What a tracked client may say within a second; lists come ten times a second at most.
+/// The notices that a tracked client may send within a second; lists come ten times a second at most.
 const MOST_NOTICES: u32 = 64;
 /// How long a tracked client may stay: a hundred years.
 const A_LIFE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// How long a client may take, and the loop, and what is kept for clients meanwhile.
+/// Time limits for a client and for the loop, and the memory kept for clients meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// For its request.
+    /// To send its request.
     pub(super) request: Duration,
-    /// For giving back, which the loop does between two scans.
+    /// For the loop to give back, which it does between two scans.
     pub(super) answer: Duration,
-    /// For reading the reply.
+    /// To read the reply.
     pub(super) reply: Duration,
-    /// Bytes of all replies that are not read yet, root's counted by themselves.
+    /// Bytes of all unread replies, root's counted separately.
     pub(super) unread: usize,
 }
 
-/// A client under way.
+/// A client being served.
 pub(super) struct Connection {
     stream: UnixStream,
     pub(super) peer: Peer,
@@ -55,16 +55,16 @@ enum Stage {
         reply: Vec<u8>,
         written: usize,
     },
-    /// Until the client goes away.
+    /// Until the client disconnects.
     Tracked(Tracked),
 }
 
-/// A tracked client, and what it says.
+/// A tracked client, and its input.
 struct Tracked {
     place: Place,
     /// The beginning of a line.
     said: Vec<u8>,
-    /// Since when notices are counted, and how many came.
+    /// Start of the current second, and notices in it.
     counted_since: Instant,
     notices: u32,
 }
@@ -88,7 +88,7 @@ impl Default for Bounds {
 }
 
 impl Connection {
-    /// Someone who has just connected.
+    /// A client that has just connected.
     pub(super) fn new(stream: UnixStream, bounds: &Bounds) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let credentials = socket_peercred(&stream)?;
@@ -96,14 +96,14 @@ impl Connection {
         Ok(Self { stream, peer, stage: Stage::Asked(Vec::new()), deadline: Instant::now() + bounds.request })
     }
 
-    /// Tells in one attempt why nobody will be served here.
+    /// Tells the client, in one attempt, why it will not be served.
     pub(super) fn refuse(self, why: &str) {
-        // Whoever does not read it learns from the end of the connection.
+        // If the client does not read it, it learns from the closed connection.
         let _ = (&self.stream).write(&Reply::Error(why.to_owned()).line());
     }
 
-    /// What to wait for at the socket. None while the loop has to answer: a client that goes away meanwhile keeps its place, so
-    /// that nobody can ask for more than there are places.
+    /// Which events to poll for. None while the loop has to answer: a client that leaves meanwhile keeps its slot, so nobody can
+    /// have more requests pending than there are slots.
     pub(super) fn awaits(&self) -> Option<PollFlags> {
         match self.stage {
             Stage::Asked(_) | Stage::Tracked(_) => Some(PollFlags::IN),
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// Bytes that are kept for the client.
+    /// Bytes buffered for the client.
     pub(super) fn unread(&self) -> usize {
         match &self.stage {
             Stage::Replying { reply, .. } => reply.len(),
@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// Does what can be done without waiting; a reply longer than `room` becomes an error.
+    /// Does what is possible without waiting; a reply longer than `room` becomes an error.
     pub(super) fn go_on(&mut self, shared_state: &SharedState, bounds: &Bounds, room: usize) -> Going {
         let late = self.deadline <= Instant::now();
         match &mut self.stage {
@@ -160,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// Replies with the descriptor, in one attempt: nothing was written to this client before, so that there is room.
+    /// Replies with the descriptor, in one attempt: nothing was written to this client before, so there is room.
     fn track(&mut self, place: Place, list: &OwnedFd) -> Going {
         let reply = Reply::Tracked {}.line();
         match send_with(&self.stream, &reply, list.as_fd()) {
@@ -174,7 +174,7 @@ impl Connection {
         }
     }
 
-    /// Whether a client is tracked on it.
+    /// Whether the connection belongs to a tracked client.
     pub(super) fn is_tracked(&self) -> bool {
         matches!(self.stage, Stage::Tracked(_))
     }
@@ -190,7 +190,7 @@ impl Connection {
         self.write()
     }
 
-    /// One attempt, so that a client that reads fast does not hold up the others.
+    /// Writes once, so a client that reads fast does not hold up the others.
     fn write(&mut self) -> Going {
         let Stage::Replying { reply, written } = &mut self.stage else { return Going::On };
         match write_more(&mut self.stream, reply, written) {
@@ -206,9 +206,10 @@ impl AsFd for Connection {
     }
 }
 
-/// Reads once; None if more is to come. A line ends with its line break, or where the client ends its side; what follows is ignored.
+/// Reads once; None if more is to come. A line ends with its line break, or when the client shuts down its side; anything after it
+/// is ignored.
 ///
-/// Errors: the client has gone, or said nothing.
+/// Errors: the client has disconnected, or sent nothing.
 fn read_line(stream: &mut UnixStream, text: &mut Vec<u8>) -> io::Result<Option<Result<Request, RequestError>>> {
     let Some(count) = read_more(stream, text, LONGEST_REQUEST)? else { return Ok(None) };
     match text.iter().position(|&byte| byte == b'\n') {
@@ -220,7 +221,7 @@ fn read_line(stream: &mut UnixStream, text: &mut Vec<u8>) -> io::Result<Option<R
 }
 
 impl Tracked {
-    /// Reads once what a client says. What is no notice ends its tracking, and so do too many.
+    /// Reads once from a tracked client. Anything but a notice ends its tracking, and so do too many notices.
     fn read_notices(&mut self, stream: &mut UnixStream) -> Going {
         match read_more(stream, &mut self.said, LONGEST_REQUEST) {
             Ok(None) => return Going::On,
@@ -247,7 +248,7 @@ impl Tracked {
     }
 }
 
-/// The reply to a request, if the loop has answered it or has taken too long.
+/// The reply to a request once the loop has answered it or has taken too long.
 fn reply_of(pid: u32, given_back: &Receiver<Result<u64, String>>, late: bool) -> Option<Reply> {
     match given_back.try_recv() {
         Ok(Ok(regions)) => Some(Reply::GivenBack { pid, regions }),

@@ -1,9 +1,9 @@
-//! What can be wrong at either end of the control socket, each with the next step.
+//! What can go wrong at either end of the control socket; each error says the next step.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why the control socket could not be served or asked.
+/// Why the control socket could not be served or reached.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum ControlError {

@@ -1,10 +1,10 @@
 //! The control socket of a running pilot.
 //!
-//! Owns: what can be asked there ([`protocol`]), who may ask for what, the server beside the pilot's loop and its clients. Never
-//! touches: the loop; state, pauses and requests pass over the [`SharedState`](pilot::engine::shared_state::SharedState).
+//! Owns: the requests ([`protocol`]), who may make them, the server beside the pilot's loop, and its clients. Never touches: the
+//! loop; state, pauses and requests pass through the [`SharedState`](pilot::engine::shared_state::SharedState).
 //!
-//! Anybody may connect. What is answered depends on the user id that the kernel gives for the other end, and the pilot never waits
-//! for a client.
+//! Any process may connect. The answer depends on the peer's user id, which the kernel provides, and the pilot never waits for a
+//! client.
 
 mod answer;
 mod client;

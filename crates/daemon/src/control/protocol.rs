@@ -1,6 +1,7 @@
-//! What is said over the control socket: a line of JSON each way, then the connection ends. After `track` alone it stays ([`hps::wire`]).
+//! The protocol of the control socket: one line of JSON each way, then the connection closes. Only after `track` does it stay open
+//! ([`hps::wire`]).
 //!
-//! Owns: the form of requests and replies, and how long they may be. Never touches: sockets, or whether a request is granted.
+//! Owns: the format and maximum length of requests and replies. Never touches: sockets, or whether a request is granted.
 //!
 //! ```json
 //! {"version":1,"command":"give-back","pid":4242}
@@ -11,60 +12,60 @@ use hps::wire::{Track, WireError};
 use pilot::engine::shared_state::State;
 use serde::{Deserialize, Serialize};
 
-/// The version that every line carries.
+/// The version in every line.
 pub const VERSION: u32 = 1;
-/// A request in bytes at most, its line break not counted.
+/// Maximum length of a request in bytes, without its line break.
 pub const LONGEST_REQUEST: usize = 4 << 10;
-/// A reply in bytes at most.
+/// Maximum length of a reply in bytes.
 pub const LONGEST_REPLY: usize = 64 << 20;
 
-/// What a client wants.
+/// What a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// The state of the pilot.
     Status,
-    /// To leave this process alone, or all.
+    /// Pause piloting of this process, or of all.
     Pause(Option<u32>),
-    /// To end that.
+    /// End that pause.
     Resume(Option<u32>),
-    /// To give back what was promoted in this process, and leave it alone from then on.
+    /// Give back what was promoted in this process, and pause it.
     GiveBack(u32),
-    /// To be told which pages of its own memory are active, for as long as the connection lasts.
+    /// Report which pages of the client's own memory are active, for as long as the connection lasts.
     Track(Track),
 }
 
-/// What a client is told.
+/// What a client receives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// The state of the pilot; to anybody but root, with their own targets only.
+    /// The state of the pilot; users other than root see their own targets only.
     State(Box<State>),
-    /// It is left alone from now on.
+    /// It is paused from now on.
     Paused {
         /// The process; None for all.
         pid: Option<u32>,
     },
-    /// It is no longer left alone on its own account.
+    /// Its own pause has ended.
     Resumed {
         /// The process; None for all.
         pid: Option<u32>,
-        /// Whether it is left alone still, because everything is paused.
+        /// Whether it stays paused because everything is.
         all_paused: bool,
     },
-    /// It was given back, and is left alone from now on.
+    /// Its memory was given back, and it is paused from now on.
     GivenBack {
         /// The process.
         pid: u32,
         /// How many regions were split.
         regions: u64,
     },
-    /// The asking process is tracked from now on; the descriptor of its list comes with this line.
+    /// The client's process is tracked from now on; the descriptor of its list comes with this line.
     Tracked {},
     /// Nothing was done, for this reason.
     Error(String),
 }
 
-/// Why a line is no request.
+/// Why a line is not a valid request.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum RequestError {
@@ -86,7 +87,7 @@ pub enum RequestError {
     Track(#[from] WireError),
 }
 
-/// Read before all else, because another version may have other fields.
+/// Read first, because another version may have other fields.
 #[derive(Deserialize)]
 struct Versioned {
     version: u64,
@@ -121,10 +122,10 @@ struct ReplyLine {
 }
 
 impl Request {
-    /// Understands a line, with or without its line break.
+    /// Parses a line, with or without its line break.
     ///
-    /// Errors: the line is too long, is not a request in JSON, has another version, lacks a field that its command needs, or has one that
-    /// it does not take.
+    /// Errors: the line is too long, is not a request in JSON, has another version, lacks a field that its command needs, or has a field
+    /// that its command does not take.
     pub fn parse(line: &[u8]) -> Result<Self, RequestError> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         if line.len() > LONGEST_REQUEST {
@@ -165,13 +166,13 @@ impl Request {
 }
 
 impl Reply {
-    /// Understands a line, with or without its line break.
+    /// Parses a line, with or without its line break.
     ///
     /// Errors: the line is not a reply in JSON, or has another version; the text says which.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let read = serde_json::from_slice::<ReplyLine>(line);
         let version = read.as_ref().map(|line| u64::from(line.version));
-        // The version of a reply that cannot be read is the likeliest reason for that.
+        // If a reply cannot be parsed, a different version is the likeliest reason.
         let version = version.or_else(|_| serde_json::from_slice(line).map(|Versioned { version }| version));
         match (version, read) {
             (Ok(version), _) if version != u64::from(VERSION) => {

@@ -1,9 +1,10 @@
 //! The server: one thread and one poll loop, beside the pilot's own loop.
 //!
-//! Owns: the listening socket, and whose turn it is. Never touches: what is said (see [`crate::control::protocol`]), or who may say it.
+//! Owns: the listening socket, and the order in which clients are served. Never touches: the messages (see
+//! [`crate::control::protocol`]), or users' rights.
 //!
-//! Anybody may connect, so everything is bounded: connections, connections of a user, the memory of replies, and the time that each
-//! step may take. Root always has places left.
+//! Any process may connect, so everything is bounded: connections, connections per user, memory for replies, and the time for each
+//! step. Some connections are reserved for root.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -22,27 +23,27 @@ use crate::control::ControlError;
 use crate::control::client::CONNECTING;
 use crate::control::connection::{Bounds, Connection, Going};
 
-/// Connections at once.
+/// Connections at any time.
 pub(super) const MOST_CONNECTIONS: usize = 64;
-/// Of these, connections of all users but root.
+/// Of these, connections of all users except root.
 pub(super) const MOST_OF_OTHERS: usize = 48;
 /// Of these, connections of one user.
 pub(super) const MOST_OF_ONE: usize = 8;
-/// How often the loop's answers are polled while someone waits for one.
+/// How often the loop's answers are polled while a client waits for one.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves the control socket until it is dropped.
 #[derive(Debug)]
 pub struct ControlServer {
     path: PathBuf,
-    /// The socket's, so that dropping does not remove what another daemon put in its place.
+    /// The socket's inode, so dropping does not remove another daemon's socket.
     inode: u64,
     /// The thread ends when this closes.
     alive: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The thread's side.
+/// The state of the server's thread.
 struct Desk {
     listener: UnixListener,
     /// Readable when the server is dropped.
@@ -53,10 +54,10 @@ struct Desk {
 }
 
 impl ControlServer {
-    /// Listens at `path`, whose directory is made if it is missing. A socket that a dead daemon left there is replaced, one that
-    /// answers is not.
+    /// Listens at `path`, and creates its directory if missing. It replaces a socket that a dead daemon left behind, but not one that
+    /// answers.
     ///
-    /// Errors: a daemon answers at `path`, something other than a socket is there, or the socket or its thread cannot be made.
+    /// Errors: a daemon answers at `path`, something other than a socket is there, or the socket or its thread cannot be created.
     pub fn start(shared_state: SharedState, path: &Path) -> Result<Self, ControlError> {
         Self::start_with(shared_state, path, Bounds::default())
     }
@@ -79,11 +80,11 @@ impl Drop for ControlServer {
     fn drop(&mut self) {
         drop(self.alive.take());
         if let Some(thread) = self.thread.take() {
-            // It has nothing left to tell.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
         if fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
-            // Whoever starts next replaces it all the same.
+            // The next daemon replaces it anyway.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -99,19 +100,19 @@ fn ensure_free(path: &Path) -> Result<(), ControlError> {
     }
     match connect(path, CONNECTING).map_err(|error| (error.kind(), error)) {
         Err((ErrorKind::ConnectionRefused | ErrorKind::NotFound, _)) => Ok(()),
-        // One that does not accept in time lives as well.
+        // A daemon that does not accept in time is alive, too.
         Ok(_) | Err((ErrorKind::WouldBlock, _)) => Err(ControlError::Taken { path: path.to_owned() }),
         Err((_, cause)) => Err(ControlError::Listen { path: path.to_owned(), cause }),
     }
 }
 
-/// Binds beside the path and moves there, so that at no time is the socket there with other rights, or none for a stale one.
+/// Binds to a temporary name and renames it, so the socket never has other rights, and a stale one is replaced without a gap.
 fn listen(path: &Path) -> io::Result<(UnixListener, u64)> {
     path.parent().map_or(Ok(()), run_directory::ensure)?;
     let unfinished = path.with_extension(format!("new-{}", std::process::id()));
     let bound = bind(&unfinished).and_then(|bound| fs::rename(&unfinished, path).map(|()| bound));
     if bound.is_err() {
-        // It may not even be there.
+        // It may not exist.
         let _ = fs::remove_file(&unfinished);
     }
     bound
@@ -124,7 +125,7 @@ fn bind(path: &Path) -> io::Result<(UnixListener, u64)> {
     }
     let listener = UnixListener::bind(path)?;
     listener.set_nonblocking(true)?;
-    // Who may do what is decided by the user id at the other end.
+    // The peer's user id decides what a client may do.
     fs::set_permissions(path, Permissions::from_mode(0o666))?;
     Ok((listener, fs::symlink_metadata(path)?.ino()))
 }
@@ -137,16 +138,16 @@ impl Desk {
         }
     }
 
-    /// Waits until something can be done: for each connection whether it can go on. None when the server is dropped.
+    /// Waits until something can be done; says for each connection whether it can proceed. None once the server is dropped.
     fn wait(&self) -> Option<Vec<bool>> {
         let mut polled = vec![PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
         for connection in &self.connections {
-            // Whoever only waits is asked for nothing, or its hanging up would wake the loop over and over.
+            // A client that waits for the loop is not polled at all, or its hang-up would wake this thread over and over.
             let awaited = connection.awaits().map(|flags| PollFd::new(connection, flags));
             polled.extend(awaited);
         }
         if poll(&mut polled, self.longest_wait().as_ref()).is_err() {
-            // Interrupted, or short of memory: then it is better not to spin.
+            // Interrupted, or short of memory: do not spin.
             std::thread::sleep(POLL_INTERVAL);
         }
         if !polled[0].revents().is_empty() {
@@ -161,7 +162,7 @@ impl Desk {
         Some(ready.collect())
     }
 
-    /// Until the next deadline, or the next check of what the loop has answered; None for as long as it takes.
+    /// Time to the next deadline, or to the next check of the loop's answers; None to wait indefinitely.
     fn longest_wait(&self) -> Option<Timespec> {
         let now = Instant::now();
         let waits = self.connections.iter().map(|connection| match connection.awaits() {
@@ -181,13 +182,13 @@ impl Desk {
         }
     }
 
-    /// Bytes that a reply may have, so that nobody makes the pilot keep more than is bounded.
+    /// The space left for a reply within the bound on all replies.
     fn room_for_replies(&self, root: bool) -> usize {
         let unread = self.connections.iter().filter(|each| each.peer.is_root() == root).map(Connection::unread);
         self.bounds.unread.saturating_sub(unread.sum())
     }
 
-    /// Takes in those who have connected, as many as can have queued up.
+    /// Accepts new connections, at most as many as can be queued.
     fn admit(&mut self) {
         for _ in 0..MOST_CONNECTIONS {
             match self.listener.accept() {
@@ -195,7 +196,7 @@ impl Desk {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(_) => {
-                    // No file descriptors are left, say. They will be when others are done; until then it is better not to spin.
+                    // For example, no file descriptors are left until other clients finish; do not spin until then.
                     std::thread::sleep(POLL_INTERVAL);
                     return;
                 }
@@ -203,7 +204,7 @@ impl Desk {
         }
     }
 
-    /// Whoever finds no place is told so at once; nobody stays in the kernel's queue, where root could not pass them.
+    /// Refuses a client at once if there is no slot: nobody stays in the kernel's queue, where root could not overtake them.
     fn receive(&mut self, stream: UnixStream) {
         let Ok(connection) = Connection::new(stream, &self.bounds) else { return };
         if self.has_place(&connection) {
@@ -214,7 +215,7 @@ impl Desk {
     }
 
     fn has_place(&self, newcomer: &Connection) -> bool {
-        // Those who are tracked stay, and have places of their own.
+        // Tracked clients stay connected, and have slots of their own.
         let asking = || self.connections.iter().filter(|each| !each.is_tracked());
         let others = asking().filter(|each| !each.peer.is_root()).count();
         let own = asking().filter(|each| each.peer.uid == newcomer.peer.uid).count();

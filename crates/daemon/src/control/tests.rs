@@ -1,4 +1,4 @@
-//! Server and client over real sockets: what each user may do, and what hostile clients cannot.
+//! Server and client over real sockets: what each user may do, and what hostile clients cannot do.
 
 use std::collections::VecDeque;
 use std::fs::{self, Permissions};
@@ -35,7 +35,7 @@ const SHORT: Bounds = Bounds {
     unread: 64 << 20,
 };
 
-/// A server with shared state, in a directory that every user can reach.
+/// A server with shared state, in a directory that every user can access.
 struct Service {
     server: Option<ControlServer>,
     shared_state: SharedState,
@@ -75,7 +75,7 @@ impl Service {
         self.shared_state.show(State { version: 1, targets: targets.collect(), ..State::default() });
     }
 
-    /// Waits until all places are free again.
+    /// Waits until all slots are free again.
     fn settle(&self) {
         let late = Instant::now() + Duration::from_secs(10);
         while self.client().status().is_err() {
@@ -109,7 +109,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// Does something on a thread that is another user's; None where this needs a right that is not there.
+/// Runs `work` on a thread of another user; None if this process may not.
 fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> Option<T> {
     if !geteuid().is_root() {
         eprintln!("skipped: only root can become another user");
@@ -117,7 +117,7 @@ fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> Option<T> {
     }
     let on_thread = || {
         let uid = Uid::from_raw(uid);
-        // Of this thread alone, whose user the kernel tells at the other end.
+        // Changes this thread only; the kernel reports its user to the peer.
         rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root may");
         work()
     };
@@ -133,7 +133,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, ControlError>) -> String {
 
 fn read_all(mut stream: UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A reset after the reply is no loss.
+    // A reset after the reply does no harm.
     let _ = stream.read_to_end(&mut bytes);
     bytes
 }
@@ -325,7 +325,7 @@ fn a_client_that_never_ends_its_request_is_sent_away() {
     let service = Service::start(SHORT);
     let mut stream = service.connect();
     let began = Instant::now();
-    // A byte now and then does not buy time.
+    // Sending a byte now and then does not extend the deadline.
     while stream.write_all(b" ").is_ok() {
         assert!(began.elapsed() < Duration::from_secs(10), "it is served still");
         thread::sleep(Duration::from_millis(50));
@@ -358,14 +358,14 @@ fn replies_that_nobody_reads_are_bounded() {
     if !geteuid().is_root() {
         return eprintln!("skipped: only root sees targets that are not its own");
     }
-    // More than the kernel takes off our hands, and so long that three replies have room and a fourth has not.
+    // More than the kernel buffers, and long enough that three replies fit and a fourth does not.
     let service = Service::start(Bounds { unread: 7 << 19, ..Bounds::default() });
     let targets = (0..64).map(|pid| TargetState { pid, name: "x".repeat(16 << 10), ..TargetState::default() });
     service.shared_state.show(State { targets: targets.collect(), ..State::default() });
     let ask = || {
         let mut stream = service.connect();
         stream.write_all(b"{\"version\":1,\"command\":\"status\"}\n").unwrap();
-        // Once its beginning is there, all of it is kept for us.
+        // Once its beginning has arrived, the server has buffered all of it.
         recv(&stream, &mut [0], RecvFlags::PEEK).unwrap();
         stream
     };
@@ -437,7 +437,7 @@ fn a_dead_daemons_socket_is_replaced_and_another_file_is_not() {
     assert!(matches!(ControlClient::at(&path).status(), Err(ControlError::NoDaemon { .. })));
     let server = ControlServer::start(SharedState::default(), &path).unwrap();
     ControlClient::at(&path).status().unwrap();
-    // Whoever took the place over keeps it.
+    // The socket that replaced it stays.
     fs::remove_file(&path).unwrap();
     let another = UnixListener::bind(&path).unwrap();
     drop(server);
@@ -475,7 +475,7 @@ fn track_line() -> Vec<u8> {
     Track { signal, thread: None, threshold_pages: 1, interval_ms, ranges: Vec::new() }.line()
 }
 
-/// The connection of a client that is tracked, after the reply, with the descriptor that came along.
+/// The connection of a tracked client after the reply, with the descriptor that was sent.
 fn tracked(service: &Service) -> (UnixStream, OwnedFd) {
     let mut stream = service.connect();
     stream.write_all(&track_line()).unwrap();
@@ -498,7 +498,7 @@ fn who_is_tracked_stays_until_it_goes_and_is_heard_meanwhile() {
     let service = Service::start(SHORT);
     let clients = service.shared_state.clients();
     let (mut stream, _list) = tracked(&service);
-    // Longer than anybody else may take.
+    // Longer than the limit for any other client.
     thread::sleep(SHORT.reply + SHORT.request);
     let line = [Notice::Taken(3).line(), Notice::Rest.line()].concat();
     let (one, other) = line.split_at(line.len() / 2);

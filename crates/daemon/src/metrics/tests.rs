@@ -1,4 +1,4 @@
-//! The text as a whole, the text read back, and the dashboard beside it.
+//! Tests of the whole text, of the parsed text, and of the dashboard that uses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,7 +150,7 @@ fn metrics_in(expression: &str) -> Vec<String> {
     words.filter(|word| word.starts_with("hugepilot_")).map(str::to_owned).collect()
 }
 
-/// What one HELP and TYPE announce.
+/// What one pair of HELP and TYPE declares.
 #[derive(Debug)]
 struct Written {
     kind: String,
@@ -165,7 +165,7 @@ struct Sample {
     value: f64,
 }
 
-/// Reads OpenMetrics text as its specification has it, and panics at whatever is not so.
+/// Parses OpenMetrics text as specified, and panics on any violation.
 fn parse(text: &str) -> BTreeMap<String, Written> {
     let mut families = BTreeMap::new();
     let mut series = BTreeSet::new();
@@ -215,7 +215,7 @@ fn parse_sample(line: &str) -> (&str, Sample) {
     (name, Sample { labels, value })
 }
 
-/// The text up to the closing quote without its escapes, and what follows the quote.
+/// The text up to the closing quote, unescaped, and the rest after the quote.
 fn unquoted(quoted: &str) -> (String, &str) {
     let mut text = String::new();
     let mut characters = quoted.char_indices();

@@ -1,6 +1,6 @@
-//! One connection: a request comes, an answer goes.
+//! One connection: one request and its response.
 //!
-//! Owns: its socket, its bytes and its time. Never touches: other connections; it never waits.
+//! Owns: its socket, its bytes and its time limit. Never touches: other connections; it never waits.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -39,7 +39,7 @@ impl Connection {
         self.deadline
     }
 
-    /// What must happen before it can go on.
+    /// The event that it waits for.
     pub(super) fn awaited(&self) -> PollFd<'_> {
         let flags = match self.phase {
             Phase::Reading { .. } => PollFlags::IN,
@@ -48,7 +48,7 @@ impl Connection {
         PollFd::from_borrowed_fd(self.stream.as_fd(), flags)
     }
 
-    /// Does what can be done without waiting; false when nothing is left to do, or it took too long.
+    /// Does what is possible without waiting; false when it is done or took too long.
     pub(super) fn goes_on(&mut self, shared_state: &SharedState) -> bool {
         if self.deadline <= Instant::now() {
             return false;
@@ -62,7 +62,7 @@ impl Connection {
             }),
             Phase::Writing { answer, written } => write_more(&mut self.stream, answer, written),
         };
-        // A peer that has left, or broke off, is owed nothing.
+        // Nothing is left to do for a peer that has disconnected.
         done.is_ok_and(|done| !done)
     }
 }

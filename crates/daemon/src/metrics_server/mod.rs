@@ -1,7 +1,7 @@
-//! Metrics over HTTP, for programs on this machine that collect them.
+//! Metrics over HTTP for collectors on this machine.
 //!
-//! Owns: one thread, its listening socket and its connections, each bounded in bytes and time. Never touches: what the metrics say, and the
-//! shared state beyond reading it.
+//! Owns: one thread, its listening socket and its connections, each bounded in bytes and time. Never touches: the contents of metrics; it
+//! only reads the shared state.
 
 mod connection;
 mod request;
@@ -18,9 +18,9 @@ use crate::metrics_server::connection::Connection;
 pub use crate::metrics_server::request::{MOST_REQUEST, Response, answer_to};
 use pilot::engine::shared_state::SharedState;
 
-/// Whoever comes when there are so many already waits in the kernel's queue; each ends within its time.
+/// Further clients wait in the kernel's queue; each connection ends within its time limit.
 const MOST_CONNECTIONS: usize = 16;
-/// How long nobody is let in after that failed, as it does when this process has too many files open.
+/// How long to pause after accepting failed, for example because this process has too many files open.
 const RECOVERY: Duration = Duration::from_millis(100);
 
 /// Serves `GET /metrics` until it is dropped.
@@ -49,9 +49,9 @@ pub enum MetricsError {
 }
 
 impl MetricsServer {
-    /// Listens on a loopback address; port 0 is one that is free.
+    /// Listens on a loopback address; port 0 picks a free one.
     ///
-    /// Errors: the address is not a loopback address, it cannot be listened on, or the thread or its pipe cannot be made.
+    /// Errors: the address is not a loopback address, it cannot be listened on, or the thread or its pipe cannot be created.
     pub fn start(shared_state: SharedState, address: SocketAddr) -> Result<Self, MetricsError> {
         if !address.ip().is_loopback() {
             return Err(MetricsError::NotLoopback { address });
@@ -74,7 +74,7 @@ impl Drop for MetricsServer {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // Its panic has been told already, and metrics are no reason for another.
+            // Its panic has already been reported, and metrics are no reason for another.
             let _ = thread.join();
         }
     }
@@ -113,7 +113,7 @@ fn serve(listener: &TcpListener, ended: &io::PipeReader, shared_state: &SharedSt
 enum Woken {
     /// The server was dropped.
     Ended,
-    /// Somebody can be served, or the time has come.
+    /// A connection can proceed, or the time is up.
     Served,
 }
 
@@ -123,7 +123,7 @@ fn wait(
     connections: &[Connection],
     wake: Option<Instant>,
 ) -> io::Result<Woken> {
-    // What nobody writes to becomes readable, or hung up, when its other end is closed.
+    // A pipe that nobody writes to becomes readable, or hung up, when its other end closes.
     let mut polled = vec![PollFd::from_borrowed_fd(ended.as_fd(), PollFlags::IN)];
     polled.extend(listener.map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
     polled.extend(connections.iter().map(Connection::awaited));
@@ -141,7 +141,7 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>) -> io::Resu
         match listener.accept() {
             Ok((stream, _)) => connections.push(Connection::new(stream)?),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            // Whoever knocked has left.
+            // The client has already left.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => return Err(error),
         }

@@ -1,15 +1,15 @@
-//! What is asked, and what is answered.
+//! HTTP requests and responses.
 //!
-//! Owns: the little of HTTP that is understood. Never touches: sockets, or metrics.
+//! Owns: the small subset of HTTP that is supported. Never touches: sockets, or metrics.
 
 /// The longest request, in bytes.
 pub const MOST_REQUEST: usize = 8 << 10;
-/// Headers that a request may have, which no collector comes near.
+/// Headers that a request may have; no collector sends nearly as many.
 const MOST_HEADERS: usize = 64;
-/// What ends a request; a body is not read.
+/// The end of a request; a body is not read.
 const END: &[u8] = b"\r\n\r\n";
 
-/// What a request deserves.
+/// The response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
     /// 200, with the metrics.
@@ -24,8 +24,8 @@ pub enum Response {
     TooLong,
 }
 
-/// The answer to what has come of a request so far; None if more is to come. `new_from` is where the part starts that was not there
-/// when this was last asked, so that a request that comes byte by byte is not read over and over.
+/// The response to the request so far; None if more is to come. `new_from` is the length at the previous call, so a request that
+/// arrives byte by byte is not rescanned each time.
 pub fn answer_to(request: &[u8], new_from: usize) -> Option<Response> {
     let unseen = &request[new_from.saturating_sub(END.len() - 1).min(request.len())..];
     if !unseen.windows(END.len()).any(|bytes| bytes == END) {
@@ -50,7 +50,7 @@ fn answer(method: &str, target: &str) -> Response {
 }
 
 impl Response {
-    /// Status line and headers that go before a body of so many bytes, up to and with the empty line.
+    /// Status line and headers for a body of this length, including the empty line.
     pub(super) fn head(self, content_type: &str, body_bytes: usize) -> String {
         let (status, more) = match self {
             Response::Metrics => ("200 OK", ""),
@@ -65,7 +65,7 @@ impl Response {
         )
     }
 
-    /// What is said in place of metrics.
+    /// The body of an error response.
     pub(super) fn error_body(self) -> &'static str {
         match self {
             Response::Metrics => "",

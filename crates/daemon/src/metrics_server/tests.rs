@@ -1,4 +1,4 @@
-//! Over real sockets of the loopback interface.
+//! Tests over real sockets on the loopback interface.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ fn connected(server: &MetricsServer) -> TcpStream {
     stream
 }
 
-/// All that comes until the server closes; what came before it broke off, if it did.
+/// Everything up to the server's close, or up to a broken connection.
 fn answer(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);

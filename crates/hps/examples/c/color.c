@@ -2,8 +2,8 @@
  *
  *   cc color.c -lhps -o color && sudo ./color COLORS
  *
- * COLORS is how many `hugepilot color probe` calls real; where there are none nothing is gained. CAP_SYS_ADMIN is needed to make the memory
- * and to verify it, and not to use it. */
+ * COLORS is the number that `hugepilot color probe` calls real; without real colors this does not help. CAP_SYS_ADMIN is needed to create and
+ * to verify the memory, but not to use it. */
 #include <hps.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* A program that leaves everything to libhps: dense memory is put on huge pages where it is.
+/* A program that leaves everything to libhps: dense memory is put on huge pages in place.
  *
  *   cc convert.c -lhps -o convert && ./convert [SOCKET]
  *
- * It reads 64 MiB at random until all of it was converted, at most for a minute, and prints what libhps did. Without a daemon it
- * watches its own writes, for which it writes, too. */
+ * It reads 64 MiB at random until all of it is converted, for at most a minute, and prints what libhps did. Without a daemon it tracks its
+ * own writes, so it writes, too. */
 #include <hps.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-/* A buffer on large pages, on Linux and on Windows: taken once, when the program starts.
+/* A buffer on large pages, on Linux and on Windows: allocated once, when the program starts.
  *
  *   cc large.c -lhps -o large && ./large
  *   x86_64-w64-mingw32-gcc -IINCLUDE large.c DIRECTORY/libhps.a -lntdll -lws2_32 -luserenv -o large.exe
  *
- * (INCLUDE has hps.h: crates/hps/include; DIRECTORY is what `make windows` says.)
+ * (INCLUDE contains hps.h: crates/hps/include; `make windows` prints DIRECTORY.)
  *
- * It takes 64 MiB as large pages if they are to be had, else as ordinary ones, fills them, and says which they were, and why. */
+ * It takes 64 MiB as large pages if possible, otherwise as ordinary ones, fills them, and prints which they were, and why. */
 #include <hps.h>
 #include <stdio.h>
 #include <string.h>

@@ -82,11 +82,11 @@ pub unsafe extern "C" fn hps_color_create(
     options: *const hps_color_options,
     arena: *mut *mut hps_color_arena,
 ) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let (Some(options), Some(place)) = (unsafe { (options.as_ref(), arena.as_mut()) }) else {
         return answer(Err(invalid("make colored memory: NULL was given")));
     };
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let made = unsafe { arena_options(options) }.and_then(|options| Ok(ColoredArena::create(&options)?));
     answer(made.map(|made| *place = Box::into_raw(Box::new(hps_color_arena(made)))))
 }
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn hps_color_create(
 /// `arena` is one that was made and not destroyed, and `info` points to a `struct hps_color_info`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_color_get_info(arena: *const hps_color_arena, info: *mut hps_color_info) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let (Some(hps_color_arena(arena)), Some(info)) = (unsafe { (arena.as_ref(), info.as_mut()) }) else {
         return answer(Err(invalid("describe colored memory: NULL was given")));
     };
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn hps_color_get_info(arena: *const hps_color_arena, info:
 /// `arena` is one that was made and not destroyed, and `verified` points to a `struct hps_color_verified`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_color_verify(arena: *const hps_color_arena, verified: *mut hps_color_verified) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let (Some(hps_color_arena(arena)), Some(place)) = (unsafe { (arena.as_ref(), verified.as_mut()) }) else {
         return answer(Err(invalid("verify colored memory: NULL was given")));
     };
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn hps_color_verify(arena: *const hps_color_arena, verifie
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_color_destroy(arena: *mut hps_color_arena) {
     if let Some(arena) = NonNull::new(arena) {
-        // SAFETY: `hps_color_create` made it, and the caller says that this is the only time that it is destroyed.
+        // SAFETY: `hps_color_create` made it, and the caller guarantees that it is destroyed only once.
         drop(unsafe { Box::from_raw(arena.as_ptr()) });
     }
 }
@@ -161,7 +161,7 @@ unsafe fn arena_options(options: &hps_color_options) -> Result<ArenaOptions, Tra
         None => Palette::all(options.colors)?,
         Some(_) if options.used_count > u64::from(options.colors) => return Err(ColorError::TooMany.into()),
         Some(used) => {
-            // SAFETY: the caller says that so many are there.
+            // SAFETY: the caller guarantees that many.
             let used = unsafe { std::slice::from_raw_parts(used.as_ptr(), options.used_count as usize) };
             Palette::only(options.colors, used.iter().copied())?
         }

@@ -1,10 +1,10 @@
-//! The colored arena: huge pages for each whole 2 MiB, and for the rest base pages whose frames follow the color sequence.
+//! The colored arena: huge pages for each whole 2 MiB, and base pages in color order for the rest.
 //!
-//! Owns: candidates, and moving the chosen ones into place. Never touches: which ones are chosen; nor pages afterwards: those that the
-//! kernel migrates or swaps may come to lie on other frames, which [`ColoredArena::verify`] tells.
+//! Owns: candidates, and moving the chosen ones into place. Never touches: the choice itself; or pages afterwards: the kernel may migrate
+//! or swap them to other frames, which [`ColoredArena::verify`] reports.
 //!
-//! A huge page is contiguous, and so has its colors by nature; the kernel colors no base pages, so candidates are taken as they come, a few
-//! more than needed, and those that are not chosen go back.
+//! A huge page is contiguous, so it has all its colors. The kernel does not color base pages, so the arena allocates a few more candidates
+//! than needed, and frees those that are not chosen.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -22,34 +22,34 @@ use crate::judge::REGION;
 const PAGE: usize = 4096;
 const HUGE: usize = REGION as usize;
 const PAGES_PER_HUGE: usize = HUGE / PAGE;
-/// Candidates for each page wanted: with frames as they come, so many more hardly ever lack a color.
+/// Candidates per page: with frames as the kernel hands them out, this many hardly ever lack a color.
 const CANDIDATES: f64 = 1.05;
-/// Where a color is short all the same, as after memory of other colors was given back, contiguous blocks of 2 MiB are added, in which none
-/// is: up to as many candidates as there were, or so many blocks.
+/// If a color is short nevertheless, for example after memory of other colors was freed, contiguous blocks of 2 MiB are added, which lack
+/// none: up to as many candidates again, or this many blocks.
 const FEWEST_BLOCKS: usize = 4;
-/// Mappings that the rest of the process may want meanwhile.
+/// Mappings reserved for the rest of the process meanwhile.
 const SPARE_MAPPINGS: u64 = 256;
 
-/// How pages are moved into memory; an error where they are to be moved by mremap.
+/// Prepares moving pages into memory; an error means that mremap must do it.
 type Mover = fn(&mut AlignedMemory) -> io::Result<PageMover<'_>>;
 
-/// Tells the frames of so many pages from an address on.
+/// Reads the frames of this many pages from an address on.
 type Reader<'a> = dyn FnMut(u64, usize) -> Result<Vec<u64>, ColorError> + 'a;
 
-/// What is wanted.
+/// What is requested.
 #[derive(Clone, Debug)]
 pub struct ArenaOptions {
-    /// How large, rounded up to 4 KiB.
+    /// Size in bytes, rounded up to 4 KiB.
     pub bytes: u64,
-    /// Which colors. Where not all are used there are no huge pages, since those have all.
+    /// Which colors. If not all are used there are no huge pages, since those have all.
     pub palette: Palette,
-    /// Huge pages for each whole 2 MiB, as far as they are to be had, and as a huge page has all colors: up to 512.
+    /// Huge pages for each whole 2 MiB, as far as available; only with up to 512 colors, since a huge page has no more.
     pub huge_pages: bool,
-    /// Where in the palette the sequence begins; None: anywhere, so that not all arenas begin at the same color.
+    /// Where in the palette the sequence begins; None: at random, so that not all arenas begin with the same color.
     pub first: Option<usize>,
 }
 
-/// Memory of which each page has its color.
+/// Memory in which each page has its color.
 #[derive(Debug)]
 pub struct ColoredArena {
     memory: AlignedMemory,
@@ -59,25 +59,25 @@ pub struct ColoredArena {
     candidates: usize,
 }
 
-/// How the arena lies now.
+/// How many pages still have their color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Base pages that were chosen by their color.
+    /// Base pages chosen by color.
     pub pages: u64,
-    /// Of these, pages that have it.
+    /// Of these, pages that have the right one.
     pub right: u64,
     /// Huge pages that were made.
     pub huge_pages: u64,
-    /// Of these, 2 MiB that are contiguous still.
+    /// Of these, those still contiguous.
     pub contiguous: u64,
 }
 
 impl ColoredArena {
-    /// Makes one, all of it backed by memory and zeroed. Takes CAP_SYS_ADMIN, and for a while memory for the candidates: 1.05 times its
-    /// size, and as many times more as there are colors for each one used; where a color is short, at most twice that, or 8 MiB more.
+    /// Makes an arena, all of it populated and zeroed. Needs CAP_SYS_ADMIN, and temporarily memory for the candidates: 1.05 times its size,
+    /// multiplied by the number of colors per color used; if a color is short, at most twice that, or 8 MiB more.
     ///
-    /// Errors: the size is 0, page frames are hidden or closed, memory to come is locked, there is too little memory, too few pages have
-    /// the wanted colors, too many mappings would be needed, or the kernel refuses a step.
+    /// Errors: the size is 0, page frames are hidden or inaccessible, future memory is locked, there is too little memory, too few pages
+    /// have the wanted colors, too many mappings would be needed, or the kernel refuses a step.
     pub fn create(options: &ArenaOptions) -> Result<Self, ColorError> {
         Self::create_by(|memory| PageMover::into(memory), options)
     }
@@ -92,7 +92,7 @@ impl ColoredArena {
         ensure_available(huge.saturating_add(pool_bytes(&options.palette, (bytes - huge) / PAGE)))?;
         ensure_frames_seen()?;
         ensure_backed_on_demand(&AlignedMemory::anonymous(PAGE).map_err(system("map a page"))?)?;
-        // A child would share pages, and those cannot be moved.
+        // A child would share pages, and shared pages cannot be moved.
         let _no_fork = fork::hold_off();
         let mut memory = AlignedMemory::anonymous(bytes).map_err(system("map memory for an arena"))?;
         let huge_bytes = take_huge(&mut memory, huge)?;
@@ -101,53 +101,53 @@ impl ColoredArena {
         Ok(arena)
     }
 
-    /// Where it lies.
+    /// Its address.
     pub fn address(&self) -> u64 {
         self.memory.address()
     }
 
-    /// Bytes of it, whole base pages.
+    /// Its length in bytes, whole base pages.
     #[expect(clippy::len_without_is_empty, reason = "none is empty")]
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Of these, bytes at its beginning that were put on huge pages.
+    /// Bytes at its beginning that were put on huge pages.
     pub fn huge_bytes(&self) -> usize {
         self.huge_bytes
     }
 
-    /// Base pages behind those, chosen by their color.
+    /// Base pages after those, chosen by color.
     pub fn pages(&self) -> usize {
         (self.len() - self.huge_bytes) / PAGE
     }
 
-    /// Base pages that were chosen from.
+    /// Candidates for the base pages.
     pub fn candidates(&self) -> usize {
         self.candidates
     }
 
-    /// The contents, to be changed.
+    /// The contents, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.memory.bytes_mut()
     }
 
-    /// The contents as 8-byte words, to be changed.
+    /// The contents as 8-byte words, mutable.
     pub fn words_mut(&mut self) -> &mut [u64] {
         self.memory.words_mut()
     }
 
     /// How much of it still has its colors. The kernel moves pages to other frames when it compacts memory, balances NUMA nodes, merges
-    /// equal pages or brings them back from swap, and copies those that a forked process writes to. A page that is in swap has no color.
+    /// equal pages or swaps them in, and copies pages that a forked process writes to. A swapped-out page has no color.
     ///
-    /// It is what was true while the page tables were read, which takes microseconds a MiB; it changes nothing, and nothing puts colors
-    /// back.
+    /// The result is a snapshot from reading the page tables, which takes microseconds per MiB. It changes nothing, and lost colors cannot
+    /// be restored.
     ///
     /// Errors: `/proc/self/pagemap` cannot be read, or hides page frames (CAP_SYS_ADMIN).
     pub fn verify(&self) -> Result<Verified, ColorError> {
         let frames = frames_of(self.address(), self.len() / PAGE)?;
         if frames.iter().all(|&frame| frame == 0) {
-            // All of it may be in swap.
+            // Distinguishes hidden frames from an arena that is swapped out completely.
             ensure_frames_seen()?;
         }
         let (huge, colored) = frames.split_at(self.huge_bytes / PAGE);
@@ -163,7 +163,7 @@ impl ColoredArena {
         })
     }
 
-    /// Fills what is not on huge pages.
+    /// Fills the part that is not on huge pages.
     fn take_colored(&mut self, mover: Mover) -> Result<(), ColorError> {
         let (start, places) = (self.huge_bytes, self.pages());
         if places == 0 {
@@ -181,19 +181,19 @@ impl ColoredArena {
     }
 }
 
-/// Candidates.
+/// The pool of candidates.
 struct Pool {
     memory: AlignedMemory,
     frames: Vec<u64>,
-    /// Candidates that came as single pages; in what follows, huge pages were welcome, so that it is a mapping of its own to the kernel.
+    /// Candidates that are single pages. The rest allows huge pages, which makes it a separate mapping for the kernel.
     single: usize,
 }
 
 impl Pool {
-    /// Candidates for so many places.
+    /// Candidates for this many places.
     fn take(read: &mut Reader<'_>, palette: &Palette, first: usize, places: usize) -> Result<Self, ColorError> {
         let usual = pool_bytes(palette, places);
-        // Where huge pages were not to be had more places are left than were counted on.
+        // If huge pages were not available, more places remain than were accounted for.
         ensure_available(usual)?;
         let most = usual.saturating_add(usual.max(FEWEST_BLOCKS * HUGE));
         let memory = AlignedMemory::anonymous(most).map_err(system("map memory to choose from"))?;
@@ -208,16 +208,16 @@ impl Pool {
             if bytes == 0 || ensure_available(bytes).is_err() {
                 return Ok(pool);
             }
-            // Where huge pages are off these are as any others, which helps too.
+            // If huge pages are off, these are ordinary candidates, which helps too.
             let _ = pool.memory.advise(start, bytes, OwnAdvice::HugePage);
             pool.grow(bytes, read)?;
-            // Taking a page out splits the huge page, and the kernel then puts the shared zero page in the place of each that holds only
-            // zeros.
+            // Taking a page out splits the huge page; the kernel then replaces each of its pages that holds only zeros with the shared zero
+            // page.
             pool.memory.bytes_mut()[start..start + bytes].iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
         }
     }
 
-    /// Backs so much more of it.
+    /// Populates this much more of it.
     fn grow(&mut self, bytes: usize, read: &mut Reader<'_>) -> Result<(), ColorError> {
         let start = self.frames.len() * PAGE;
         self.memory.advise(start, bytes, OwnAdvice::Populate).map_err(system("take memory to choose from"))?;
@@ -225,7 +225,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Moves the chosen candidates to their places in `memory`, which begin at `start`.
+    /// Moves the chosen candidates to their places in `memory`, starting at `start`.
     fn bring(
         &mut self,
         mover: Mover,
@@ -249,7 +249,7 @@ impl Pool {
     }
 }
 
-/// Whole base pages; what is more than there are addresses is more than there is memory, too.
+/// Whole base pages; a size beyond the address space is also beyond the memory.
 fn whole_pages(bytes: u64) -> usize {
     let whole = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(PAGE));
     whole.unwrap_or(usize::MAX / PAGE * PAGE)
@@ -260,12 +260,12 @@ fn keep_small(memory: &mut AlignedMemory, offset: usize, bytes: usize) {
     let _ = memory.advise(offset, bytes, OwnAdvice::NoHugePage);
 }
 
-/// A huge page has as many colors as it has base pages, and no choice of them.
+/// A huge page has exactly one base page for each of up to 512 colors; a subset is impossible.
 fn fits_huge_pages(palette: &Palette) -> bool {
     palette.is_whole() && palette.count() as usize <= PAGES_PER_HUGE
 }
 
-/// Takes huge pages from the beginning for as long as there are any; the bytes on them.
+/// Takes huge pages from the beginning for as long as any are available; returns the bytes on them.
 fn take_huge(memory: &mut AlignedMemory, bytes: usize) -> Result<usize, ColorError> {
     for offset in (0..bytes).step_by(HUGE) {
         if !back(memory, offset, false).map_err(system("take memory"))? {
@@ -276,7 +276,7 @@ fn take_huge(memory: &mut AlignedMemory, bytes: usize) -> Result<usize, ColorErr
     Ok(bytes)
 }
 
-/// Whole blocks, so that each color is there for a small arena, too.
+/// Whole blocks, so even a small arena has candidates of each color.
 fn pool_bytes(palette: &Palette, places: usize) -> usize {
     let for_each = f64::from(palette.count()) / palette.used() as f64;
     let pages = (places as f64 * CANDIDATES * for_each).ceil() as usize;
@@ -287,7 +287,7 @@ fn frames_of(start: u64, pages: usize) -> Result<Vec<u64>, ColorError> {
     own_frames(start, pages).map_err(ColorError::of_frames)
 }
 
-/// Whoever may not see the frame of a page that is certainly there sees none, and should hear of it before memory is taken.
+/// A process that may not read page frames gets 0 for a page that is certainly present, and should learn it before memory is taken.
 fn ensure_frames_seen() -> Result<(), ColorError> {
     let mut page = AlignedMemory::anonymous(PAGE).map_err(system("map a page"))?;
     page.bytes_mut()[0] = 1;
@@ -295,13 +295,13 @@ fn ensure_frames_seen() -> Result<(), ColorError> {
     if frames == [0] { Err(ColorError::FramesHidden) } else { Ok(()) }
 }
 
-/// Where all memory to come is locked, more would be taken than is asked for, and no page could be moved to a place that has one already.
+/// If all future memory is locked, too much would be taken, and no page could be moved to a place that is already populated.
 fn ensure_backed_on_demand(untouched: &AlignedMemory) -> Result<(), ColorError> {
     let frames = frames_of(untouched.address(), 1)?;
     if frames == [0] { Ok(()) } else { Err(ColorError::Locked) }
 }
 
-/// Each run that is moved by mremap may stay a mapping of its own.
+/// Each run moved by mremap may remain a separate mapping.
 fn ensure_mappings(runs: u64) -> Result<(), ColorError> {
     let read = |path: &str| std::fs::read_to_string(path).map_err(system("count mappings"));
     let most: u64 = read("/proc/sys/vm/max_map_count")?.trim().parse().unwrap_or(u64::MAX);
@@ -312,7 +312,7 @@ fn ensure_mappings(runs: u64) -> Result<(), ColorError> {
     Ok(())
 }
 
-/// Taking more than there is would end some program.
+/// Taking more than is available would get some program killed.
 fn ensure_available(needed: usize) -> Result<(), ColorError> {
     let Some(available) = available_bytes().map_err(system("read /proc/meminfo"))? else { return Ok(()) };
     if needed as u64 > available {
@@ -333,7 +333,7 @@ mod tests {
         ArenaOptions { bytes, palette, huge_pages: false, first: None }
     }
 
-    /// None where this process may not see frames.
+    /// None if this process may not read frames.
     fn made(options: &ArenaOptions) -> Option<ColoredArena> {
         match ColoredArena::create(options) {
             Err(ColorError::FramesHidden) => {
@@ -397,14 +397,14 @@ mod tests {
         let Some(arena) = made(&ArenaOptions { huge_pages: true, ..options(4 << 20, palette.clone()) }) else { return };
         let verified = arena.verify().unwrap();
         assert_eq!((arena.huge_bytes(), verified.pages), (0, 1024));
-        // A color may be one that no candidate has, but not before all were taken that may be.
+        // A color may be missing among the candidates, but only once as many as permitted were taken.
         let most = (pool_bytes(&palette, 1024) + FEWEST_BLOCKS * HUGE) / PAGE;
         assert!(arena.candidates() <= most);
         assert!(verified.right == 1024 || arena.candidates() == most, "{verified:?}");
         assert!(fits_huge_pages(&Palette::all(512).unwrap()));
     }
 
-    /// In a process of its own, whose every other test would be locked, too.
+    /// In a process of its own, because the lock affects every other test.
     #[test]
     fn memory_that_is_locked_from_the_start_is_no_place_for_colors() {
         const ALONE: &str = "HPS_TEST_ALONE";
@@ -438,7 +438,7 @@ mod tests {
         assert_eq!(arena.verify().unwrap(), Verified { pages: 8, right: 0, huge_pages: 0, contiguous: 0 });
     }
 
-    /// How many mappings the kernel has made of it.
+    /// How many mappings it has become.
     fn mappings_of(arena: &ColoredArena) -> usize {
         let end = arena.address() + arena.len() as u64;
         let overlaps = |line: &&str| {

@@ -1,25 +1,25 @@
-//! Which page goes where: the color sequence, and the next-best color where one has run out.
+//! Which page goes where: the color sequence, and the next-best color once one has run out.
 //!
 //! Owns: arithmetic on page frames. Never touches: memory; the same frames give the same choice.
 //!
-//! The color of a page is its frame's number modulo the number of colors; frame 0, which no program ever gets, stands for a page that is
-//! not there. Page after page wants the next color, counted from where the sequence begins, whatever color the page before has got: one
-//! color that has run out costs one page its place, and not all that follow.
+//! The color of a page is its frame number modulo the number of colors; frame 0, which no program ever gets, stands for a page that is not
+//! present. Each page wants the next color, counted from the beginning of the sequence, whatever color the previous page got: a color that
+//! has run out affects one page, not all that follow.
 
 use super::ColorError;
 
-/// Colors beyond this are no cache's: it would have 16 GiB in each way.
+/// No cache has more colors: it would have 16 GiB per way.
 const MOST_COLORS: u32 = 1 << 22;
 
-/// The colors that are used, and how many there are.
+/// The number of colors, and which of them are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Palette {
     count: u32,
-    /// Ascending, none twice, never empty.
+    /// Ascending, without duplicates, never empty.
     used: Vec<u32>,
 }
 
-/// Candidates that lie next to each other, and whose places do.
+/// Adjacent candidates with adjacent places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CandidateRun {
     /// The first candidate.
@@ -31,14 +31,14 @@ pub struct CandidateRun {
 }
 
 impl Palette {
-    /// All of so many colors.
+    /// All of `count` colors.
     ///
     /// Errors: `count` is 0, or more than any cache has.
     pub fn all(count: u32) -> Result<Self, ColorError> {
         Self::only(count, 0..count)
     }
 
-    /// Only these of so many colors; naming one twice changes nothing.
+    /// Only these of `count` colors; duplicates do not matter.
     ///
     /// Errors: `count` is 0, or more than any cache has; a color is not below `count`; or no color is named.
     pub fn only(count: u32, used: impl IntoIterator<Item = u32>) -> Result<Self, ColorError> {
@@ -74,7 +74,7 @@ impl Palette {
         (frame % u64::from(self.count)) as u32
     }
 
-    /// The color that a place should have, where the first place has the one numbered `first` of those used.
+    /// The color wanted for a place, if the first place has the used color number `first`.
     pub fn wanted(&self, first: usize, place: usize) -> u32 {
         self.used[(first % self.used.len() + place) % self.used.len()]
     }
@@ -84,17 +84,17 @@ impl Palette {
         self.rank(frame).is_some()
     }
 
-    /// Which of the used colors it is. None for a color that is not used, and for no frame.
+    /// Its position among the used colors. None for an unused color, and for frame 0.
     fn rank(&self, frame: u64) -> Option<usize> {
         if frame == 0 { None } else { self.used.binary_search(&self.color_of(frame)).ok() }
     }
 
-    /// Chooses among candidates, by their frames, for so many places: for each the number of its candidate. Where a color has run out, the
-    /// place gets the next one of those used that has not. Of a color, the candidate next to that of the place before is taken if it is
-    /// free, and else the first one: neighbours in memory that stay together are moved together, and keep what the processor (and a host)
-    /// gains from their being near.
+    /// Chooses candidates for this many places by their frames; returns the index of a candidate for each place. If a color has run out,
+    /// the place gets the next used color that has not. Among candidates of a color, the one next to the previous place's candidate is
+    /// preferred, otherwise the first: neighbours that stay together are moved together, and keep the benefit of locality for the
+    /// processor (and a host).
     ///
-    /// None if there are too few candidates of the colors used.
+    /// None if there are too few candidates of the used colors.
     pub fn choose(&self, frames: &[u64], first: usize, places: usize) -> Option<Vec<usize>> {
         let mut by_color = vec![Vec::new(); self.used.len()];
         for (candidate, &frame) in frames.iter().enumerate().rev() {
@@ -118,7 +118,7 @@ impl Palette {
         Some(choice)
     }
 
-    /// How many pages the color lacks that lacks most, for so many places.
+    /// How many pages the scarcest color lacks for this many places.
     pub fn shortage(&self, frames: &[u64], first: usize, places: usize) -> u64 {
         let colors = self.used.len();
         let mut there = vec![0_u64; colors];
@@ -131,7 +131,7 @@ impl Palette {
     }
 }
 
-/// Of the colors from this one on, round and round, the first candidate that is left.
+/// The first free candidate of this color or, cyclically, of the next ones.
 fn first_free(by_color: &mut [Vec<usize>], wanted: usize, taken: &[bool]) -> Option<usize> {
     let mut from_there = (wanted..by_color.len()).chain(0..wanted);
     from_there.find_map(|rank| {
@@ -140,7 +140,7 @@ fn first_free(by_color: &mut [Vec<usize>], wanted: usize, taken: &[bool]) -> Opt
     })
 }
 
-/// A choice in as few pieces as it has, of which none goes on at this candidate: the first one of a part of its own.
+/// Splits a choice into as few runs as possible; a run never continues across the candidate `border`.
 pub fn runs(choice: &[usize], border: usize) -> Vec<CandidateRun> {
     let mut runs: Vec<CandidateRun> = Vec::new();
     for (place, &candidate) in choice.iter().enumerate() {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn the_next_best_color_takes_one_place_and_not_those_that_follow() {
         let palette = Palette::all(4).unwrap();
-        // Two pages of each color, but one of color 2 and three of color 3.
+        // Two pages of each color, except one of color 2 and three of color 3.
         let frames = [8, 1, 2, 3, 4, 5, 7, 11];
         let choice = palette.choose(&frames, 1, 8).unwrap();
         assert_eq!(colors(&palette, &frames, &choice), [1, 2, 3, 0, 1, 3, 3, 0]);
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(runs(&[], 0), []);
     }
 
-    /// A palette, and frames of which none comes twice.
+    /// A palette, and distinct frames.
     fn palette_and_frames() -> impl Strategy<Value = (Palette, Vec<u64>)> {
         let palette = (1..40_u32).prop_flat_map(|count| {
             prop::collection::vec(0..count, 1..20).prop_map(move |used| Palette::only(count, used).unwrap())

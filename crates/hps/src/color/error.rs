@@ -1,4 +1,4 @@
-//! Why there is no colored memory, in words and as the errno that C gets.
+//! Why there is no colored memory, as a message and as the errno that C gets.
 
 use std::io;
 
@@ -57,7 +57,7 @@ impl ColorError {
         }
     }
 
-    /// As C gets it: positive.
+    /// The errno for C, positive.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Empty

@@ -1,5 +1,5 @@
-/* Colored memory through libhps' C interface: what is refused, and for who sees page frames (root) what is made. Each check names its
-   line. */
+/* Colored memory through libhps' C interface: what is refused, and, if page frames are readable (root), what is made. A failed check
+   prints its line. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -45,8 +45,8 @@ static void out_of_range(void)
     hps_color_destroy(NULL);
 }
 
-/* Who got rights by setcap may not be read by others of its user, and by its pagemap not even by itself, until it allows that. In a
-   child, which gives up what root may. */
+/* A process that gained rights by setcap cannot be read by others of its user, nor can it read its own pagemap, until it allows that. Runs
+   in a child, which gives up root's rights. */
 static void closed_to_its_own_user(void)
 {
     pid_t child = fork();
@@ -69,7 +69,7 @@ static void closed_to_its_own_user(void)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* In colors 4 to 7 of 32 only, and written to by a child as well. */
+/* Uses colors 4 to 7 of 32 only, and a child writes to it as well. */
 static void confined(void)
 {
     uint32_t used[] = {4, 5, 6, 7};
@@ -112,7 +112,7 @@ static void with_huge_pages(void)
     hps_color_destroy(arena);
 }
 
-/* The last one, because it gives the right up: the memory can be found and used all the same. */
+/* Must be last because it gives up the privilege: the memory can be inspected and used anyway. */
 static void without_the_right(void)
 {
     struct hps_color_options wanted = options(32, 4096);

@@ -1,5 +1,5 @@
-/* The corners of libhps' C interface: arguments out of range, fork, exec, dlopen, threads, and signals that nobody sent for. Each check
- * names its line. A daemon of this program's own stands at a socket, so that all of it is the same everywhere. */
+/* Corner cases of libhps' C interface: arguments out of range, fork, exec, dlopen, threads, and unexpected signals. A failed check prints
+ * its line. The program has a fake daemon of its own, so it behaves the same everywhere. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -16,7 +16,7 @@
 static char path[108];
 static int listener;
 
-/* Takes the next client, hands it the memory in which its lists appear, and returns the connection. */
+/* Accepts the next client, hands it the memory for its lists, and returns the connection. */
 static int take_client(int *list)
 {
     static const char answer[] = "{\"version\":1,\"tracked\":{}}\n";
@@ -55,7 +55,7 @@ static void *enable(void *mode)
     return (void *)(intptr_t)hps_enable_track(&wanted);
 }
 
-/* Is tracked from now on; returns the daemon's end of the connection. */
+/* Starts tracking; returns the daemon's end of the connection. */
 static int tracked(uint32_t mode, int *list)
 {
     pthread_t thread;
@@ -130,7 +130,7 @@ static int ends_tracking(void *context, const struct hps_region *region)
 
 static const struct hps_page some[] = {{1 << 12, 1.0}, {2 << 12, 1.0}, {3 << 12, 1.0}};
 
-/* The library's thread works through lists, and a function of the application's may end that. */
+/* The library's thread works through lists, and a callback may end that. */
 static void a_thread_of_the_librarys(void)
 {
     int list, client = tracked(HPS_HANDLE, &list);
@@ -148,7 +148,7 @@ static void a_thread_of_the_librarys(void)
     while (!__atomic_load_n(&ended_lists, __ATOMIC_SEQ_CST))
         usleep(1000);
     CHECK(hps_disable_track() == -ESRCH && !hps_set_functions(NULL));
-    /* One that was still under way ends nobody. */
+    /* A signal that was still pending kills nobody. */
     kill(getpid(), SIGRTMIN + 4);
     close(client), close(list);
 }
@@ -157,7 +157,7 @@ static void *wait_for_ever(void *unused)
 {
     int waited;
     (void)unused;
-    /* Whoever checks whether this thread waits is, for that moment, the one who does. */
+    /* The check whether this thread waits itself counts as waiting for a moment. */
     do
         waited = hps_wait_signal(-1, NULL);
     while (waited == -EBUSY);
@@ -201,13 +201,13 @@ static void children(void)
         CHECK(hps_disable_track() == 0);
         close(own), close(own_list);
         CHECK(write(told[1], "+", 1) == 1);
-        /* A killed child is not asked for memory that it lost with its parent's threads. */
+        /* Killed, so leak checkers do not blame the child for memory of its parent's lost threads. */
         raise(SIGKILL);
     }
     CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     CHECK(read(told[0], &byte, 1) == 1 && byte == '+');
     close(told[0]), close(told[1]);
-    /* The parent's is untouched. */
+    /* The parent's tracking is unaffected. */
     char said[256] = {0};
     write_list(list, 1, some, 3);
     kill(getpid(), SIGRTMIN + 4);
@@ -216,7 +216,7 @@ static void children(void)
     close(client), close(list);
 }
 
-/* A program that calls exec is tracked no more, and its connection ends. */
+/* exec ends tracking and closes the connection. */
 static void exec_ends_it(const char *self)
 {
     int status;
@@ -239,7 +239,7 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "sleep"))
         return pause();
-    /* Whatever waits for ever by mistake ends then. */
+    /* Ends the test if something waits forever by mistake. */
     alarm(300);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(path, sizeof path, "/tmp/hps-corners-%d", getpid());

@@ -1,4 +1,4 @@
-/* Forks while other threads are in the library, whose locks a child must not get while they are held. Not for AddressSanitizer, whose own
+/* Forks while other threads are in the library, whose locks a child must not inherit held. Not for AddressSanitizer, whose own
  * allocator does not survive that. */
 #include "check.h"
 
@@ -18,7 +18,7 @@ static void use_arena(void)
     CHECK(piece && !hps_arena_free(arena, piece));
 }
 
-/* Nobody listens there, which is found out once the signal has its handler. */
+/* Nobody listens there, which the library notices only after it has installed the handler. */
 static void register_in_vain(void)
 {
     struct hps_options options = {.size = sizeof options, .mode = HPS_WAIT, .socket = "/nonexistent/socket"};

@@ -1,5 +1,5 @@
-/* Large pages through libhps' C interface, on Linux and on Windows: what is refused, what is made, and what it says of itself. Each check
- * names its line. */
+/* Large pages through libhps' C interface, on Linux and on Windows: what is refused, what is allocated, and how it is described. A failed
+ * check prints its line. */
 #include "check.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ static void out_of_range(void)
     hps_large_free(NULL);
 }
 
-/* Whatever it comes to, it is memory that says what it is. */
+/* Whatever the outcome, the result describes itself correctly. */
 static void taken(uint32_t policy, uint32_t flags)
 {
     struct hps_large_options wanted = options(policy, flags);
@@ -34,7 +34,7 @@ static void taken(uint32_t policy, uint32_t flags)
     struct hps_large_info info;
     CHECK(hps_large_get_info(NULL, &info) == -EINVAL && strstr(hps_error(), "NULL"));
     CHECK(hps_large_alloc(5000000, &wanted, &large) == 0 && hps_large_get_info(large, &info) == 0);
-    /* The words are those of the fallback, if there was one, and not of an error before. */
+    /* The message is about the fallback, if there was one, and not about an earlier error. */
     CHECK((strstr(hps_error(), "NULL") == NULL) == (policy == HPS_LARGE_PREFERRED && info.large_bytes < info.bytes));
     CHECK(hps_large_get_info(large, NULL) == -EINVAL);
     CHECK(info.bytes >= 5000000 && info.bytes % info.page_bytes == 0 && info.large_bytes <= info.bytes);

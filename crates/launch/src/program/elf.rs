@@ -1,6 +1,6 @@
-//! What an ELF file says of the program in it (man 5 elf), read with bounds, because it may come from anywhere.
+//! What an ELF file says about its program (man 5 elf). Reading is bounded, because the file may come from anywhere.
 //!
-//! Owns: the questions asked of such a file. Never touches: what follows from the answers.
+//! Owns: the queries on such a file. Never touches: what follows from the answers.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,35 +17,35 @@ use object::read::{ReadCache, ReadRef};
 
 use crate::program::OPTIONS;
 
-/// The most that is read in one piece: read-only data of the largest servers.
+/// The most that is read at once: read-only data of the largest servers.
 const MOST_AT_ONCE: Bytes = Bytes(64 << 20);
-/// Segments of notes that are searched; programs have two or three.
+/// Note segments that are searched; programs have two or three.
 const MOST_NOTES: usize = 16;
 /// Libraries that one file may name.
 const MOST_NEEDED: usize = 256;
-/// Where constants lie, names of options among them; the tunables of a static glibc are written once, when it starts.
+/// Sections with constants, names of options among them; the tunables of a static glibc are written once, at startup.
 const CONSTANTS: [&[u8]; 2] = [b".rodata", b".data.rel.ro"];
 
 type Segments<'a> = &'a [ProgramHeader64<Endianness>];
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elf {
-    /// For processors with 32 bits, and nothing else is known of it.
+    /// For 32-bit processors; then nothing else is known.
     pub is_32_bit: bool,
     /// The loader of a dynamic program.
     pub loader: Option<PathBuf>,
-    /// Built by Go, which maps memory by system calls of its own.
+    /// Built by Go, which maps memory by its own system calls.
     pub is_go: bool,
-    /// Names of the libraries that it needs itself.
+    /// Names of the libraries that it directly needs.
     pub needed: Vec<String>,
-    /// Directories to search for them first, with `$ORIGIN` as it stands.
+    /// Directories to search for them first, with `$ORIGIN` unexpanded.
     pub search: Vec<String>,
     /// Which of [`OPTIONS`] it mentions.
     pub mentions: BTreeSet<&'static str>,
 }
 
-/// What a file says; None if it is no ELF file, or none that can be understood.
+/// Reads a file; None if it is not an ELF file, or an invalid one.
 ///
 /// Errors: the file cannot be opened.
 pub fn read(path: &Path) -> io::Result<Option<Elf>> {
@@ -53,7 +53,7 @@ pub fn read(path: &Path) -> io::Result<Option<Elf>> {
     Ok(parse(Bounded(&cache)))
 }
 
-/// Refuses long pieces, for which memory would be taken before they turn out to be made up.
+/// Refuses long reads, whose length may be forged and for which memory would be allocated first.
 #[derive(Clone, Copy)]
 struct Bounded<'a>(&'a ReadCache<File>);
 
@@ -71,7 +71,7 @@ impl<'a> ReadRef<'a> for Bounded<'a> {
     }
 }
 
-/// What the bytes of a file say.
+/// Parses the bytes of a file.
 pub fn parse<'a, R: ReadRef<'a>>(data: R) -> Option<Elf> {
     match data.read_bytes_at(0, 5).ok()? {
         b"\x7fELF\x01" => return Some(Elf { is_32_bit: true, ..Elf::default() }),
@@ -94,7 +94,7 @@ pub fn parse<'a, R: ReadRef<'a>>(data: R) -> Option<Elf> {
     })
 }
 
-/// The linker of Go notes the id of the build under its own name.
+/// Go's linker adds a note with the build id under its own name.
 fn is_go<'a, R: ReadRef<'a>>(segments: Segments<'a>, endian: Endianness, data: R) -> bool {
     let of_go = |segment: &ProgramHeader64<Endianness>| {
         let mut notes = segment.notes(endian, data).ok().flatten()?;
@@ -109,7 +109,7 @@ fn is_go<'a, R: ReadRef<'a>>(segments: Segments<'a>, endian: Endianness, data: R
     notes.take(MOST_NOTES).any(|segment| of_go(segment).is_some())
 }
 
-/// Names of needed libraries, and where to search for them first.
+/// Names of needed libraries, and the directories to search first.
 fn libraries<'a, R: ReadRef<'a>>(
     segments: Segments<'a>,
     endian: Endianness,
@@ -135,7 +135,7 @@ fn libraries<'a, R: ReadRef<'a>>(
     Some((needed, search.flat_map(|list| list.split(':').map(str::to_owned).collect::<Vec<_>>()).collect()))
 }
 
-/// Where in the file an address of the program lies.
+/// The offset in the file of a program address.
 fn in_file(address: u64, segments: Segments<'_>, endian: Endianness) -> Option<u64> {
     segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD).find_map(|segment| {
         let within = address.checked_sub(segment.p_vaddr(endian))?;
@@ -143,7 +143,8 @@ fn in_file(address: u64, segments: Segments<'_>, endian: Endianness) -> Option<u
     })
 }
 
-/// Which names of options stand among the constants, each as a whole string of C: what a program does not mention it cannot follow.
+/// Which option names occur among the constants, each as a whole C string: a program cannot honour an option that it does not
+/// mention.
 fn mentions<'a, R: ReadRef<'a>>(
     header: &FileHeader64<Endianness>,
     endian: Endianness,
@@ -204,7 +205,7 @@ mod tests {
         assert!(!is_mentioned("MALLOC_CONF", b"a\0MALLOC_CONF_2\0b"));
     }
 
-    /// The head of our own file, with its segments, dynamic entries and names.
+    /// The beginning of our own file, with its segments, dynamic entries and names.
     fn own_head() -> Vec<u8> {
         let file = File::open(std::env::current_exe().unwrap()).unwrap();
         let mut bytes = Vec::new();

@@ -1,6 +1,6 @@
 //! Which file a command runs: through PATH, and through the first lines of scripts.
 //!
-//! Owns: the search. Never touches: what is in a program.
+//! Owns: the search. Never touches: a program's contents.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,23 +11,23 @@ use rustix::fs::{Access, access};
 
 use crate::program::ProgramError;
 
-/// Where commands are searched if nobody says (execvp(3)).
+/// The default search path for commands (execvp(3)).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// Bytes of a script's first line that the kernel reads (`BINPRM_BUF_SIZE`).
 const FIRST_LINE: u64 = 256;
-/// Scripts that run scripts; the kernel follows no more.
+/// How deeply scripts may be nested; the kernel allows no more.
 const MOST_SCRIPTS: usize = 5;
 
-/// What a command turns out to run.
+/// What a command resolves to.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// The program, no script.
+    /// The program itself, never a script.
     pub(super) program: PathBuf,
-    /// Whether a script names it.
+    /// Whether a script names it as its interpreter.
     pub(super) is_script: bool,
 }
 
-/// The program behind a command, which is searched in the directories of `path`, as PATH has them, unless it has a slash.
+/// The program behind a command. Without a slash it is searched in `path`, a list like PATH.
 pub(super) fn find(command: &OsStr, path: Option<&OsStr>) -> Result<Found, ProgramError> {
     let mut program = resolve(command, path)?;
     for scripts in 0..=MOST_SCRIPTS {
@@ -63,7 +63,7 @@ fn is_executable(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()
 }
 
-/// The beginning of a file; None where it may be run but not read.
+/// The first line of a file; None if the file is executable but not readable.
 fn first_line(program: &Path) -> Result<Option<Vec<u8>>, ProgramError> {
     let mut bytes = Vec::new();
     match File::open(program).and_then(|file| file.take(FIRST_LINE).read_to_end(&mut bytes)) {
@@ -73,11 +73,11 @@ fn first_line(program: &Path) -> Result<Option<Vec<u8>>, ProgramError> {
     }
 }
 
-/// What a script's first line names.
+/// The interpreter in a script's first line.
 #[derive(Debug, PartialEq, Eq)]
 struct Interpreter {
     program: String,
-    /// If the program is `env`: what may be the one that it starts, or a word for `env` itself, whose options are many.
+    /// If the interpreter is `env`: the word after it, which may be the program to start, or one of `env`'s many options.
     behind_env: Option<String>,
 }
 

@@ -1,7 +1,7 @@
-//! What a program is: how it is linked, who hands out its memory, and which of the known servers it is.
+//! What a program is: how it is linked, which allocator it uses, and which of the known servers it is.
 //!
 //! Owns: reading a program's file and the names of its libraries. Never touches: what follows for huge pages. Files are read with bounds,
-//! and nothing is run but the program's own loader, which is asked which settings it knows.
+//! and nothing is run except the program's own loader, which is asked for its tunables.
 
 pub mod elf;
 mod find;
@@ -19,9 +19,9 @@ use rustix::fs::getxattr;
 use rustix::io::Errno;
 use rustix::process::{getgid, getuid};
 
-/// Libraries of a program that are examined, those of libraries included.
+/// Libraries of a program that are examined, including indirect ones.
 const MOST_LIBRARIES: usize = 64;
-/// Where libraries lie besides where a program says (ld.so(8)), on the common distributions.
+/// Standard library directories on the common distributions, besides those that a program names (ld.so(8)).
 const LIBRARY_DIRECTORIES: [&str; 7] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -31,27 +31,28 @@ const LIBRARY_DIRECTORIES: [&str; 7] = [
     "/usr/lib",
     "/lib",
 ];
-/// The most that a loader says of its settings.
+/// The maximum output of a loader about its tunables.
 const MOST_TUNABLES: u64 = 1 << 20;
 
-/// The setting of glibc that puts what malloc hands out on huge pages.
+/// The glibc tunable that puts malloc's memory on huge pages.
 pub const TUNABLE: &str = "glibc.malloc.hugetlb";
-/// jemalloc's options, as it was built, with each of the usual prefixes.
+/// jemalloc's options variable; its build determines which prefix it has.
 pub const JEMALLOC_OPTIONS: [&str; 3] = ["MALLOC_CONF", "JE_MALLOC_CONF", "_RJEM_MALLOC_CONF"];
-/// An option of mimalloc's.
+/// An option of mimalloc.
 pub const MIMALLOC_OPTION: &str = "allow_large_os_pages";
 /// The directory in which tcmalloc (gperftools) maps its memory.
 pub const TCMALLOC_OPTION: &str = "TCMALLOC_MEMFS_MALLOC_PATH";
-/// Redis keeps huge pages if this is off.
+/// Redis uses huge pages if this is off.
 pub const REDIS_OPTION: &str = "disable-thp";
-/// Which of a pool's pages PostgreSQL takes.
+/// Which pool's pages PostgreSQL uses.
 pub const POSTGRES_OPTION: &str = "huge_page_size";
-/// MySQL takes a pool's pages for its buffers.
+/// MySQL uses pool pages for its buffers.
 pub const MYSQL_OPTION: &str = "large-pages";
-/// The same as a variable, by which the option is told: a linker may keep that only as the end of another (`super-large-pages`).
+/// The same as a variable, by which the option is recognised: a linker may merge the option's name into a longer string
+/// (`super-large-pages`).
 pub const MYSQL_VARIABLE: &str = "large_pages";
 
-/// Everything that a program can be asked whether it mentions it.
+/// All option names that are searched for in programs.
 pub const OPTIONS: [&str; 9] = [
     TUNABLE,
     JEMALLOC_OPTIONS[0],
@@ -64,26 +65,26 @@ pub const OPTIONS: [&str; 9] = [
     MYSQL_VARIABLE,
 ];
 
-/// How a program gets its libraries, which says what can be done from outside.
+/// How a program gets its libraries, which determines what is possible from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Linking {
     /// By glibc's loader, which honours LD_PRELOAD and GLIBC_TUNABLES.
     Glibc,
     /// By musl's loader, whose malloc has no huge pages.
     Musl,
-    /// None: there is no loader.
+    /// Statically: there is no loader.
     Static,
-    /// As it may, but it maps its memory by system calls of its own.
+    /// Linked in any way, but it maps memory by its own system calls.
     Go,
-    /// For processors with 32 bits.
+    /// For 32-bit processors.
     ThirtyTwoBit,
     /// By another loader.
     Other(PathBuf),
-    /// The file could not be read, or is no ELF file.
+    /// The file could not be read, or is not an ELF file.
     Unknown,
 }
 
-/// Programs that have a switch of their own, or need care.
+/// Programs that have their own setting for huge pages, or need special care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramFamily {
     /// A JVM.
@@ -104,13 +105,13 @@ pub enum ProgramFamily {
     Shell,
     /// Starts the program in its own place, or as its child: taskset, nice, env.
     Wrapper,
-    /// Starts the program with an environment of its own, or elsewhere.
+    /// Starts the program with another environment, or in another place.
     Elsewhere,
     /// Any other.
     Other,
 }
 
-/// An allocator that stands in for the C library's.
+/// An allocator that replaces the C library's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Allocator {
     /// jemalloc.
@@ -121,24 +122,24 @@ pub enum Allocator {
     Tcmalloc,
 }
 
-/// What is known of a program.
+/// The facts about a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its file; a script's is its interpreter.
+    /// Its file; for a script, the interpreter.
     pub path: PathBuf,
-    /// Whether it was named by a script.
+    /// Whether a script named it.
     pub is_script: bool,
-    /// Which of the known ones it is.
+    /// Which of the known programs it is.
     pub family: ProgramFamily,
     /// How it gets its libraries.
     pub linking: Linking,
-    /// Allocators among its libraries, and those that are preloaded anyway.
+    /// Allocators among its libraries, including preloaded ones.
     pub allocators: BTreeSet<Allocator>,
-    /// Which of [`OPTIONS`] stand in its file.
+    /// Which of [`OPTIONS`] occur in its file.
     pub mentions: BTreeSet<&'static str>,
-    /// Whether it gets rights that whoever starts it lacks, so that its loader ignores most of the environment.
+    /// Whether it gains rights that its caller lacks, so its loader ignores most of the environment.
     pub gains_rights: bool,
-    /// Whether its C library has [`TUNABLE`] (glibc 2.35); None if it could not be asked.
+    /// Whether its C library has [`TUNABLE`] (glibc 2.35); None if unknown.
     pub has_tunable: Option<bool>,
 }
 
@@ -159,11 +160,11 @@ pub enum ProgramError {
 }
 
 impl Program {
-    /// The program behind a command. `path` is where commands are searched, `preload` and `library_path` are LD_PRELOAD and
-    /// LD_LIBRARY_PATH, as it will find them.
+    /// The program behind a command. `path` is the search path for commands, `preload` and `library_path` are LD_PRELOAD and
+    /// LD_LIBRARY_PATH as the program will see them.
     ///
-    /// Errors: no such program is found, it is not executable or cannot be read, its first line names an interpreter for which that holds,
-    /// or scripts run each other without end.
+    /// Errors: no such program is found, it is not executable or cannot be read, the same is true of the interpreter in its first line, or
+    /// scripts run each other without end.
     pub fn find(
         command: &OsStr,
         path: Option<&OsStr>,
@@ -196,7 +197,7 @@ impl Program {
         })
     }
 
-    /// Whether this option's name stands in its file.
+    /// Whether this option's name occurs in its file.
     pub fn mentions(&self, option: &str) -> bool {
         self.mentions.contains(option)
     }
@@ -246,12 +247,12 @@ fn allocator(library: &str) -> Option<Allocator> {
     known.into_iter().find(|(start, _)| name.starts_with(start)).map(|(_, allocator)| allocator)
 }
 
-/// The last part of a path.
+/// The last component of a path.
 fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Names of the libraries that a program loads, and that those load, as far as they are found.
+/// Names of the libraries that a program loads, directly and indirectly, as far as they are found.
 fn libraries(
     program: &Path,
     elf: &Elf,
@@ -268,7 +269,7 @@ fn libraries(
         if names.len() >= MOST_LIBRARIES || !names.insert(name.clone()) {
             continue;
         }
-        // Joined to a path, a path stays what it is.
+        // Joining an absolute path leaves it as it is.
         let file = directories.iter().map(|directory| Path::new(directory).join(&name)).find(|file| file.is_file());
         if let Some(elf) = file.and_then(|file| elf::read(&file).ok().flatten()) {
             waiting.extend(elf.needed);
@@ -277,7 +278,7 @@ fn libraries(
     names
 }
 
-/// What the loader of a program says of its settings; None if it does not answer, as before glibc 2.33.
+/// A loader's list of tunables; None if it has none, as before glibc 2.33.
 fn tunables(loader: &Path) -> Option<String> {
     let mut asked = Command::new(loader)
         .arg("--list-tunables")
@@ -289,7 +290,7 @@ fn tunables(loader: &Path) -> Option<String> {
         .ok()?;
     let mut text = String::new();
     let read = asked.stdout.take()?.take(MOST_TUNABLES).read_to_string(&mut text);
-    // It has said enough, whether it has ended or not.
+    // Its output is complete, whether it has ended or not.
     _ = asked.kill();
     let ended = asked.wait();
     (read.is_ok() && ended.is_ok() && text.contains(": ")).then_some(text)
@@ -300,7 +301,7 @@ fn has_tunable(list: &str) -> bool {
     list.lines().any(|line| line.split(':').next() == Some(TUNABLE))
 }
 
-/// Whether a program runs with rights that its caller lacks, which the kernel tells its loader (`AT_SECURE`).
+/// Whether a program runs with rights that its caller lacks, which the kernel signals to its loader (`AT_SECURE`).
 fn gains_rights(program: &Path) -> bool {
     let Ok(file) = fs::metadata(program) else { return false };
     let has_capabilities = match getxattr(program, "security.capability", &mut [0u8; 64]) {

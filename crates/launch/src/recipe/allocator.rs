@@ -1,4 +1,4 @@
-//! The heap: what the allocator hands out that a program has, by the allocator's own settings.
+//! The heap: puts an allocator's memory on huge pages through the allocator's own settings.
 
 use crate::program::{Allocator, JEMALLOC_OPTIONS, Linking, MIMALLOC_OPTION, ProgramFamily, TCMALLOC_OPTION, TUNABLE};
 use crate::recipe::{Context, List, Memory, MemoryMechanism, Recipe, Remark, forks};
@@ -18,7 +18,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) {
     if is_linked(Allocator::Tcmalloc) || program.mentions(TCMALLOC_OPTION) {
         tcmalloc(recipe, context);
     }
-    // One that is built in under names of its own leaves the C library's to the rest of the program.
+    // An allocator linked in under names of its own leaves the C library's to the rest of the program.
     if program.allocators.is_empty() {
         glibc(recipe, context);
     }
@@ -30,7 +30,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) {
     }
 }
 
-/// Only transparent ones: it has no use for a pool's.
+/// Transparent huge pages only: it cannot use a pool.
 fn jemalloc(recipe: &mut Recipe, context: Context<'_>, name: &'static str) {
     let words = [("thp:", "thp:always".to_owned()), ("metadata_thp:", "metadata_thp:auto".to_owned())];
     let why = match context.request.pages.is_reserved() {
@@ -129,8 +129,8 @@ fn glibc(recipe: &mut Recipe, context: Context<'_>) {
     }
 }
 
-/// glibc 2.35 and 2.36 compare the setting of the machine's, which they have read, with one byte more that they have not: what a lazily
-/// bound call has left on the stack. In half of all starts a program was seen to find no `madvise` there, and to get nothing.
+/// glibc 2.35 and 2.36 compare the machine's setting with one byte more than they have read; a lazily bound call has left that byte on
+/// the stack. In half of all starts a program did not recognise `madvise`, and got no huge pages.
 fn honour_madvise(recipe: &mut Recipe, context: Context<'_>) {
     if context.machine.transparent.as_deref() == Some("madvise") {
         let why = "glibc 2.36 misreads the setting `madvise` in some starts, but not once all calls are bound";
@@ -138,12 +138,12 @@ fn honour_madvise(recipe: &mut Recipe, context: Context<'_>) {
     }
 }
 
-/// Settings of glibc (GNU libc manual, "Memory Allocation Tunables"), the one that counts first.
+/// Tunables of glibc (GNU libc manual, "Memory Allocation Tunables"), the most important first.
 fn tunables(pages: PageKind) -> Vec<(&'static str, u64)> {
     let size = pages.size().0;
     let huge = if pages.is_reserved() { size } else { 1 };
-    // Left to itself malloc maps each block of 128 KiB or more alone, which is too small for a huge page. glibc 2.39 has the first of
-    // these by itself for a pool's pages. The second is what malloc has when it adapts: twice as much.
+    // By default malloc maps each block of 128 KiB or more separately, which is too small for a huge page. For pool pages glibc 2.39
+    // sets the first of these itself. The second is the value that malloc adapts to: twice as much.
     let mut settings =
         vec![(TUNABLE, huge), ("glibc.malloc.mmap_threshold", size), ("glibc.malloc.trim_threshold", 2 * size)];
     if pages == PageKind::Giant {

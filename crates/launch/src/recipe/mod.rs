@@ -1,7 +1,6 @@
-//! What to do for a program, with a reason for each line: a pure function of what the program is, what is requested, and what the
-//! machine offers.
+//! The measures for a program, with a reason for each: a pure function of the program, the request, and what the machine offers.
 //!
-//! Owns: which mechanism suits which program, and the words for it. Never touches: the system; nothing is set or started here.
+//! Owns: which mechanism suits which program, and its explanation. Never touches: the system; nothing is set or started here.
 
 mod allocator;
 mod obstacle;
@@ -22,40 +21,40 @@ use crate::machine::MachineFacts;
 use crate::program::{Program, ProgramFamily};
 use crate::request::{LaunchRequest, PageKind};
 
-/// What a program is to be started with.
+/// How to start a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recipe {
-    /// What cannot work as requested, to be said before anything else.
+    /// What cannot work as requested; shown before anything else.
     pub obstacles: Vec<Remark>,
-    /// Variables of the environment, each once.
+    /// Environment variables, each once.
     pub variables: Vec<Variable>,
     /// Arguments to add.
     pub arguments: Vec<Insert>,
-    /// Switches that are left to the user, and settings of the user's that were kept.
+    /// Settings that are left to the user, and settings of the user that were kept.
     pub named: Vec<Remark>,
     /// What only the pilot can do for this program, and why.
     pub left_to_pilot: Vec<String>,
 }
 
-/// Something to be said.
+/// A remark for the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remark {
-    /// What is the matter.
+    /// The problem.
     pub what: String,
-    /// What to do; None where nothing has to be done.
+    /// What to do; None if nothing has to be done.
     pub next_step: Option<String>,
 }
 
-/// A variable of the environment.
+/// An environment variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// Its whole value, what the user had set included.
+    /// Its whole value, including what the user had set.
     pub value: String,
-    /// What that does.
+    /// What it does.
     pub why: String,
-    /// What puts memory on huge pages by it; None if it only helps another one.
+    /// The mechanism that puts memory on huge pages; None if this only supports another one.
     pub by: Option<MemoryMechanism>,
 }
 
@@ -68,7 +67,7 @@ pub struct Insert {
     pub place: ArgumentPlace,
     /// What they do.
     pub why: String,
-    /// What puts memory on huge pages by them; None if they only remove an obstacle.
+    /// The mechanism that puts memory on huge pages; None if they only remove an obstacle.
     pub by: Option<MemoryMechanism>,
 }
 
@@ -85,9 +84,9 @@ pub enum ArgumentPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Memory {
-    /// What an allocator hands out, or a runtime.
+    /// Memory of an allocator or a runtime.
     Heap,
-    /// Buffers of a server's own.
+    /// A server's own buffers.
     Buffers,
     /// Large anonymous mappings.
     Mmap,
@@ -97,19 +96,19 @@ pub enum Memory {
     Text,
 }
 
-/// Who puts which memory on huge pages.
+/// Which mechanism puts which memory on huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct MemoryMechanism {
     /// Which memory.
     pub memory: Memory,
-    /// By what: a setting's name, or `preload`.
+    /// The mechanism: a setting's name, or `preload`.
     pub name: &'static str,
     /// Whether the pages come from a pool.
     #[serde(skip)]
     pub is_reserved: bool,
 }
 
-/// What the user has given.
+/// The user's input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
     /// The environment, as far as it is UTF-8.
@@ -129,7 +128,7 @@ struct Context<'a> {
     given: &'a Given,
 }
 
-/// Memory that has its mechanism already.
+/// Memory that another mechanism already covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Covered {
     heap: bool,
@@ -137,7 +136,7 @@ struct Covered {
     text: bool,
 }
 
-/// What to do.
+/// The recipe for a program.
 pub fn recipe(program: &Program, request: &LaunchRequest, machine: &MachineFacts, given: &Given) -> Recipe {
     let context = Context { program, request, machine, given };
     let mut recipe = Recipe { obstacles: obstacle::all(context), ..Recipe::default() };
@@ -148,7 +147,7 @@ pub fn recipe(program: &Program, request: &LaunchRequest, machine: &MachineFacts
     if program.family == ProgramFamily::Wrapper {
         recipe.named.push(obstacle::wrapper(program));
     }
-    // Only the preload library has its pages before the program uses them.
+    // Only the preload library takes its pool pages before the program uses them.
     let without_promises = LaunchRequest { pages: PageKind::Transparent, ..*request };
     let of_promises = match machine.ending_limit() {
         Some(_) => Context { request: &without_promises, ..context },
@@ -163,7 +162,7 @@ pub fn recipe(program: &Program, request: &LaunchRequest, machine: &MachineFacts
 }
 
 impl Given {
-    /// Whether an argument names an option, in whatever form: `--large-pages=0`, `--skip_large_pages`, `-c huge_pages=off`.
+    /// Whether an argument names an option, in any form: `--large-pages=0`, `--skip_large_pages`, `-c huge_pages=off`.
     fn names(&self, option: &str) -> bool {
         let is_it = |word: &String| {
             let name = word.split('=').next().unwrap_or_default().trim().to_ascii_lowercase().replace('_', "-");
@@ -178,14 +177,14 @@ impl Given {
 }
 
 impl Recipe {
-    /// All mechanisms at work, each once.
+    /// All mechanisms in use, each once.
     pub fn mechanisms(&self) -> Vec<MemoryMechanism> {
         let variables = self.variables.iter().filter_map(|variable| variable.by);
         let all: BTreeSet<_> = variables.chain(self.arguments.iter().filter_map(|insert| insert.by)).collect();
         all.into_iter().collect()
     }
 
-    /// The user's arguments with those added.
+    /// The user's arguments together with the added ones.
     pub fn arguments_around<T: From<String>>(&self, given: impl IntoIterator<Item = T>) -> Vec<T> {
         let at = |place: ArgumentPlace| {
             let inserts = self.arguments.iter().filter(move |insert| insert.place == place);
@@ -194,8 +193,8 @@ impl Recipe {
         at(ArgumentPlace::First).chain(given).chain(at(ArgumentPlace::Last)).collect()
     }
 
-    /// Puts words into a variable that is a list, after those that are there. Each comes with the beginning by which a setting of the
-    /// user's is known, which stays as it is.
+    /// Appends words to a variable that is a list. Each word comes with the prefix that identifies the user's own setting, which then
+    /// stays as it is.
     fn extend(
         &mut self,
         context: Context<'_>,
@@ -212,7 +211,7 @@ impl Recipe {
         for (beginning, _) in kept {
             self.keep(format!("{} has {beginning} already", list.name));
         }
-        // What follows a setting of the user's would contradict it.
+        // If the user has set the first one, the settings that depend on it would contradict that.
         if new.first().map(|(beginning, _)| beginning) != words.first().map(|(beginning, _)| beginning) {
             return;
         }
@@ -255,7 +254,7 @@ impl Remark {
     }
 }
 
-/// Whether a program makes children that go on with its memory, as a matter of course.
+/// Whether a program routinely forks children that keep using its memory.
 fn forks(family: ProgramFamily) -> bool {
     matches!(family, ProgramFamily::Shell | ProgramFamily::Postgres | ProgramFamily::Redis)
 }
@@ -273,7 +272,7 @@ impl fmt::Display for Memory {
 }
 
 impl MemoryMechanism {
-    /// What the preload library does.
+    /// The name of the preload library's mechanism.
     pub const PRELOAD: &'static str = "preload";
 
     fn transparent(memory: Memory, name: &'static str) -> Self {

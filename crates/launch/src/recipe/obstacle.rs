@@ -1,4 +1,4 @@
-//! What cannot work, whatever is tried: on this machine, and for this program.
+//! What cannot work on this machine, or for this program.
 
 use heat::units::{Bytes, GIANT_PAGE};
 use kernel::hugetlb::Pool;
@@ -9,7 +9,7 @@ use crate::program::{Linking, Program, ProgramFamily};
 use crate::recipe::{Context, Remark};
 use crate::request::PageKind;
 
-/// Said before anything else.
+/// Remarks that are shown before anything else.
 pub(super) fn all(context: Context<'_>) -> Vec<Remark> {
     let mut remarks = Vec::new();
     match context.request.pages {
@@ -86,7 +86,7 @@ fn limited(context: Context<'_>, pool: &Pool, limit: &Limit) -> Remark {
     )
 }
 
-/// What is mapped from a pool is promised at once, and counted by a limit on use only when it is touched.
+/// Memory mapped from a pool is reserved at once, but a limit on use counts it only when it is touched.
 fn ends_programs(limit: &Limit) -> Remark {
     Remark::new(
         format!(
@@ -118,7 +118,7 @@ pub(super) fn out_of_reach(program: &Program) -> Option<String> {
     })
 }
 
-/// A program that does nothing but start another one.
+/// A program that only starts another one.
 pub(super) fn wrapper(program: &Program) -> Remark {
     let name = program.path.file_name().unwrap_or_default().to_string_lossy();
     Remark::new(

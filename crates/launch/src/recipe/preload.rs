@@ -53,8 +53,8 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
     }
 }
 
-/// Whether large mappings are placed. From a pool they are copied to ordinary memory for each child that is forked, which is no good for
-/// whoever forks to write its data to a file. A shell has no data, and what it starts is served.
+/// Whether to place large mappings. Pool memory is copied to ordinary memory for each forked child, which is bad for programs that fork
+/// to write their data to a file. A shell has no such data, and the programs that it starts benefit.
 fn maps(recipe: &mut Recipe, context: Context<'_>, covered: Covered) -> bool {
     let family = context.program.family;
     let is_copied = context.request.pages.is_reserved() && forks(family) && family != ProgramFamily::Shell;
@@ -79,7 +79,7 @@ fn maps(recipe: &mut Recipe, context: Context<'_>, covered: Covered) -> bool {
     }
 }
 
-/// LD_PRELOAD with this library before those that are there; None if its path has what separates paths (ld.so(8)).
+/// LD_PRELOAD with this library in front; None if its path contains a separator (ld.so(8)).
 fn in_front(library: &Path, there: Option<&String>) -> Option<String> {
     let library = library.to_str().filter(|path| !path.contains([' ', ':']))?;
     match there.map(|there| there.trim()).filter(|there| !there.is_empty()) {

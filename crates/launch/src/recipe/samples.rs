@@ -23,14 +23,14 @@ pub(crate) fn program(family: ProgramFamily) -> Program {
     }
 }
 
-/// The same without a loader, and with the tunable in its own file if it has one.
+/// The same without a loader, and with the tunable in its own file if `mentions` says so.
 pub(super) fn static_program(mentions: bool) -> Program {
     let mentions = if mentions { BTreeSet::from([TUNABLE]) } else { BTreeSet::new() };
     let has_tunable = Some(!mentions.is_empty());
     Program { linking: Linking::Static, mentions, has_tunable, ..program(ProgramFamily::Other) }
 }
 
-/// A machine with transparent huge pages at this setting, and so many pages to give out in a pool of 2 MiB.
+/// A machine with this mode of transparent huge pages, and this many pages available in a pool of 2 MiB.
 pub(super) fn machine(transparent: &str, available: u64) -> MachineFacts {
     let pool = Pool {
         page_size: Bytes(HUGE_PAGE),
@@ -49,7 +49,7 @@ pub(super) fn machine(transparent: &str, available: u64) -> MachineFacts {
     }
 }
 
-/// A user with these variables and arguments, and the library in its place.
+/// A user with these variables and arguments, and with the library installed.
 pub(super) fn given(environment: &[(&str, &str)], arguments: &[&str]) -> Given {
     Given {
         environment: environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),

@@ -1,5 +1,5 @@
-//! Programs that have a switch of their own: their documented ones, set in the environment, added to the arguments where that is safe,
-//! named otherwise.
+//! Programs with their own setting for huge pages: it is set in the environment, added to the arguments if that is safe, and otherwise
+//! suggested.
 
 use crate::program::{MYSQL_OPTION, MYSQL_VARIABLE, POSTGRES_OPTION, ProgramFamily, REDIS_OPTION};
 use crate::recipe::{ArgumentPlace, Context, Covered, Given, List, Memory, MemoryMechanism, Recipe, Remark};
@@ -47,7 +47,7 @@ fn java(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     covered
 }
 
-/// The user's own word on huge pages, for or against, wherever a JVM takes it from.
+/// The user's own setting for or against huge pages, from any place where a JVM reads it.
 fn java_switch<'a>(context: Context<'a>) -> Option<&'a str> {
     let Given { environment, arguments, .. } = context.given;
     let variables = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"].into_iter();
@@ -59,7 +59,7 @@ fn java_switch<'a>(context: Context<'a>) -> Option<&'a str> {
     })
 }
 
-/// Its buffers are shared memory, for which it knows a pool's pages only. Where they lie so that huge pages fit, the pilot promotes them.
+/// Its buffers are shared memory, for which it only supports pool pages. If they are aligned for huge pages, the pilot promotes them.
 fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     let pages = context.request.pages;
     if !wants_buffers(context.request) {
@@ -79,7 +79,7 @@ fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     }
     let size = if pages == PageKind::Giant { "huge_page_size=1GB" } else { "huge_page_size=2MB" };
     let knows_sizes = context.program.mentions(POSTGRES_OPTION);
-    // Modes such as --single take what comes last for something else.
+    // Modes such as --single interpret the last argument differently.
     let takes_more = !context.given.arguments.first().is_some_and(|word| word.starts_with("--"))
         && !context.given.arguments.iter().any(|word| word == "--");
     if !takes_more || pages == PageKind::Giant && !knows_sizes {
@@ -98,7 +98,7 @@ fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     covered
 }
 
-/// It switches huge pages off for itself where it finds them at `always`.
+/// It disables huge pages for itself if their mode is `always`.
 fn redis(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     let does_not_serve = |word: &String| ["-v", "--version", "-h", "--help", "--test-memory"].contains(&word.as_str());
     let given = context.given;
@@ -114,7 +114,7 @@ fn redis(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     Covered::default()
 }
 
-/// man memcached. It ends where transparent huge pages are switched off, and knows no pool.
+/// man memcached. It exits if transparent huge pages are switched off, and does not support pools.
 fn memcached(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     if context.request.pages.is_reserved() || !context.request.heap {
         return Covered::default();
@@ -130,7 +130,7 @@ fn memcached(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     Covered::default()
 }
 
-/// `--use-largepages` moves node's own code; it is allowed in NODE_OPTIONS.
+/// `--use-largepages` moves node's own code to huge pages; it is allowed in NODE_OPTIONS.
 fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     if !context.request.text {
         return Covered::default();
@@ -176,7 +176,7 @@ fn mysql(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     Covered { mmap: true, ..Covered::default() }
 }
 
-/// A server maps its buffers itself, or has them as a segment.
+/// A server maps its buffers itself, or has them in a System V segment.
 fn wants_buffers(request: &LaunchRequest) -> bool {
     matches!(request.mmap, Want::ByDefault | Want::Asked) || request.shm
 }

@@ -1,4 +1,4 @@
-//! Which programs get what.
+//! Which programs get which recipe.
 
 use std::collections::BTreeSet;
 
@@ -17,12 +17,12 @@ const THP: PageKind = PageKind::Transparent;
 const HUGE: PageKind = PageKind::Huge;
 const GIANT: PageKind = PageKind::Giant;
 
-/// The heap alone, for which nothing is preloaded.
+/// Only the heap, which needs no preloading.
 fn heap(pages: PageKind) -> LaunchRequest {
     LaunchRequest { mmap: Want::No, ..LaunchRequest::of(pages) }
 }
 
-/// What is done for a program whose user has said nothing else.
+/// The recipe for a program whose user has set nothing.
 fn plain(program: &Program, request: &LaunchRequest) -> Recipe {
     recipe(program, request, &machine("madvise", 7), &given(&[], &[]))
 }

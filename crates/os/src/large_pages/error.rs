@@ -1,6 +1,6 @@
 //! Why there are no large pages: what happened, and what to do.
 //!
-//! Owns: the words. Never touches: error codes; each system's file knows what its own mean.
+//! Owns: the messages. Never touches: error codes; each system's file knows the meaning of its own.
 
 use std::error::Error;
 use std::fmt;
@@ -12,38 +12,38 @@ const GRANT: &str = "give the account the right \"Lock pages in memory\" (secpol
 /// Why there are no large pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LargePagesError {
-    /// Windows refused the memory, because the privilege to lock pages is not in force (error 1314), although it had been enabled for the
-    /// process: the thread acts for another account.
+    /// Windows refused the memory although the privilege to lock pages had been enabled for the process (error 1314): the thread
+    /// impersonates another account.
     PrivilegeNotHeld,
-    /// The account was never given that privilege: enabling it "succeeds", and assigns nothing (error 1300).
+    /// The account was never given that privilege: enabling it "succeeds" without assigning anything (error 1300).
     PrivilegeNotAssigned,
     /// Memory is free, but not in pieces of that size (on Windows error 1450).
     NoContiguousMemory {
-        /// What was to be had.
+        /// What was requested.
         bytes: usize,
         /// In pages of that size.
         page_bytes: usize,
     },
     /// Linux has too few pages of that size reserved.
     PoolShort {
-        /// What was to be had.
+        /// What was requested.
         bytes: usize,
         /// In pages of that size.
         page_bytes: usize,
     },
-    /// The system or the processor has no such pages, or has them switched off.
+    /// The system or the processor has no such pages, or they are switched off.
     NotSupported {
-        /// Their size; 0 where there are none of any.
+        /// Their size; 0 if the system has no large pages at all.
         page_bytes: usize,
     },
     /// No memory has that size.
     Size {
-        /// What was asked for.
+        /// What was requested.
         bytes: usize,
     },
-    /// A limit on memory, of the process, its group or the whole machine, does not allow so much.
+    /// A memory limit of the process, its group or the whole machine does not allow that much.
     Quota {
-        /// What was to be had.
+        /// What was requested.
         bytes: usize,
     },
     /// Something else went wrong.
@@ -105,7 +105,7 @@ impl LargePagesError {
     }
 }
 
-// Not derived: the remedy is asked for by itself, too.
+// Not derived, because callers also ask for the remedy alone.
 impl fmt::Display for LargePagesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what(), self.remedy())

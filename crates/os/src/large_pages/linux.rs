@@ -1,6 +1,6 @@
-//! Large pages on Linux: reserved ones where the pool has enough, else transparent ones, made and verified at once.
+//! Large pages on Linux: reserved ones if the pool has enough, otherwise transparent ones, made and verified at once.
 //!
-//! Owns: which calls are made, and what their errors mean. Never touches: settings of the machine, or the pool's size.
+//! Owns: which calls are made, and what their errors mean. Never touches: the machine's settings, or the pool's size.
 
 use std::io;
 use std::ptr::NonNull;
@@ -32,7 +32,7 @@ pub(super) fn allocate(
     }
 }
 
-/// Transparent pages in place of those that a pool refused, which nobody need know of where all is on huge pages.
+/// Transparent pages in place of those that the pool refused. The refusal is not reported if all memory ended up on huge pages.
 fn instead<M>(
     refused: LargePagesError,
     transparent: Result<Obtained<M>, LargePagesError>,
@@ -46,9 +46,9 @@ fn instead<M>(
 
 fn ordinary(bytes: usize, policy: LargePagePolicy) -> Result<Obtained<Memory>, LargePagesError> {
     let mut memory = AlignedMemory::anonymous(bytes).map_err(|error| limit(&error, bytes, "map memory"))?;
-    // Where large ones were welcome, the kernel and the pilot may still make some.
+    // Otherwise the kernel and the pilot may still promote some of it.
     if policy == LargePagePolicy::Off {
-        // Refused by a kernel that has no huge pages, which then need not be kept away.
+        // A kernel without huge pages refuses this, and then it is not needed.
         let _ = memory.advise(0, bytes, OwnAdvice::NoHugePage);
     }
     Ok(obtained(memory, Backing::Ordinary, BASE_PAGE, 0, Vec::new()))
@@ -66,7 +66,8 @@ fn reserved(
         }
         _ => system(&error, "map reserved pages"),
     })?;
-    // A child's copy could take pages that nobody reserved for it. What a control group does not allow shows here and not as a signal.
+    // A child's copy could take pages that nobody reserved for it. Populating now turns a control group's limit into an error instead
+    // of a signal.
     memory
         .advise(0, bytes, OwnAdvice::NotForChildren)
         .and_then(|()| memory.advise(0, bytes, OwnAdvice::Populate))
@@ -77,10 +78,10 @@ fn reserved(
 fn transparent(bytes: usize, policy: LargePagePolicy) -> Result<Obtained<Memory>, LargePagesError> {
     ensure_available(bytes)?;
     let mut memory = AlignedMemory::anonymous(bytes).map_err(|error| limit(&error, bytes, "map memory"))?;
-    // Where huge pages are switched off this is of no use, and collapsing may make them still.
+    // This has no effect where huge pages are switched off, but collapsing may still make them.
     let _ = memory.advise(0, bytes, OwnAdvice::HugePage);
     memory.advise(0, bytes, OwnAdvice::Populate).map_err(|error| limit(&error, bytes, "fill memory"))?;
-    // The kernel's word that this is a huge page now, also where it was one before.
+    // Success confirms that this is a huge page now, even if it already was one.
     let collapse = |offset| collapse_own(memory.address() + offset as u64, LARGE_PAGE as u64);
     let (large_bytes, short) = collapse_all(bytes, policy, collapse);
     match short {
@@ -89,7 +90,7 @@ fn transparent(bytes: usize, policy: LargePagePolicy) -> Result<Obtained<Memory>
     }
 }
 
-/// How many bytes are on huge pages then, and why not all.
+/// How many bytes are on huge pages afterwards, and why not all.
 fn collapse_all(
     bytes: usize,
     policy: LargePagePolicy,
@@ -101,7 +102,7 @@ fn collapse_all(
             Ok(()) => large_bytes += LARGE_PAGE,
             Err(error) => short = short.or(Some(not_collapsed(&error, bytes))),
         }
-        // A refusal is only given after compaction, or a wait: no time for what is an error already.
+        // The kernel refuses only after compaction or a wait; do not spend that time on what is an error already.
         if policy == LargePagePolicy::Required && short.is_some() {
             break;
         }
@@ -109,9 +110,9 @@ fn collapse_all(
     (large_bytes, short)
 }
 
-/// Filling more than there is would end some program, and most likely this one.
+/// Filling more memory than is available would get some program killed, most likely this one.
 fn ensure_available(bytes: usize) -> Result<(), LargePagesError> {
-    // Where that cannot be told, the kernel decides.
+    // If that is unknown, the kernel decides.
     let available = available_bytes().ok().flatten();
     if available.is_some_and(|available| bytes as u64 > available) {
         return Err(LargePagesError::Quota { bytes });
@@ -140,7 +141,7 @@ fn not_collapsed(error: &io::Error, bytes: usize) -> LargePagesError {
     }
 }
 
-/// Of calls that fail for want of memory.
+/// The error of a call that failed for lack of memory.
 fn limit(error: &io::Error, bytes: usize, doing: &'static str) -> LargePagesError {
     match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EAGAIN | libc::EFAULT) => LargePagesError::Quota { bytes },
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
     use crate::large_pages::{LargePageOptions, LargePages};
 
-    /// What the kernel says of the mapping that has this byte.
+    /// What the kernel says about the mapping that contains this byte.
     fn said_of(start: NonNull<u8>, name: &str) -> String {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let has_it = |line: &&str| {
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_it_says_is_what_the_kernel_says() {
-        // What a pool gives is no transparent page: these are asked for by themselves.
+        // Memory from a pool is never on transparent pages, so ask for these directly.
         match transparent(6 << 20, LargePagePolicy::Preferred) {
             Ok(Obtained { got, start, memory, .. }) => {
                 assert_eq!(huge_bytes(start), got.large_bytes as u64);
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(huge_bytes(ordinary.start()), 0);
     }
 
-    /// Addresses enough, and more memory than any machine has.
+    /// Fits into the address space, but exceeds any machine's memory.
     const TOO_MANY_BYTES: usize = 1 << 46;
 
     #[test]

@@ -1,11 +1,11 @@
 //! Large pages for memory that a program allocates once, at its start: one call for Linux and Windows.
 //!
-//! Owns: what may be asked for ([`LargePageOptions`]), in which order it is tried, what came of it ([`Got`]), and the memory until it is dropped.
-//! Never touches: how a system is asked. That is `linux.rs` and `windows.rs`, of which one is chosen here, and for Windows
-//! `virtual_alloc.rs`: what its answers mean, which is tested everywhere.
+//! Owns: the options ([`LargePageOptions`]), the order in which kinds of page are tried, the result ([`Got`]), and the memory until it is
+//! dropped. Never touches: how a system is asked. `linux.rs` or `windows.rs`, one of which is chosen here, does that; `virtual_alloc.rs`
+//! interprets the answers of Windows and is tested on every system.
 //!
-//! On Windows the memory is locked: it is never paged out, is not in the working set, and takes contiguous memory that runs out soon after
-//! the machine's start. On Linux the same holds for reserved pages; transparent huge pages may be paged out.
+//! On Windows the memory is locked: it is never paged out, is not in the working set, and needs contiguous memory, which runs out soon
+//! after the machine starts. On Linux the same holds for reserved pages; transparent huge pages may be paged out.
 #![allow(unsafe_code)]
 
 mod error;
@@ -29,18 +29,18 @@ pub use windows::standing;
 
 const BASE_PAGE: usize = 4 << 10;
 const GIANT_PAGE: usize = 1 << 30;
-/// No processor of today has addresses for more.
+/// No processor today has more address space.
 const MOST_BYTES: usize = 1 << 47;
 
 /// Whether large pages are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LargePagePolicy {
-    /// Large pages; where there are none, or too few, ordinary ones will do.
+    /// Large pages if possible; otherwise, or for the rest, ordinary ones.
     #[default]
     Preferred,
     /// Large pages for all of it, or an error.
     Required,
-    /// Ordinary pages, and no large ones.
+    /// Ordinary pages only.
     Off,
 }
 
@@ -57,11 +57,11 @@ pub enum PageSize {
 /// What is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargePageOptions {
-    /// Whether large pages are.
+    /// Whether large pages are wanted.
     pub policy: LargePagePolicy,
-    /// Which.
+    /// Which size.
     pub page_size: PageSize,
-    /// Whether large pages will do where giant ones are not to be had.
+    /// Whether large pages will do if giant ones are unavailable.
     pub smaller_pages: bool,
 }
 
@@ -71,7 +71,7 @@ impl Default for LargePageOptions {
     }
 }
 
-/// What stands behind the memory.
+/// The kind of page that backs the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// Ordinary pages.
@@ -84,33 +84,33 @@ pub enum Backing {
     Locked,
 }
 
-/// What came of it.
+/// What was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Got {
-    /// Bytes: what was asked for, rounded up to whole pages.
+    /// Bytes: the size requested, rounded up to whole pages.
     pub bytes: usize,
-    /// Bytes of a page of the kind that was had.
+    /// Bytes of one page of this kind.
     pub page_bytes: usize,
-    /// Of all bytes, those on large pages.
+    /// How many of these bytes are on large pages.
     pub large_bytes: usize,
-    /// What stands behind it.
+    /// What backs it.
     pub backing: Backing,
 }
 
-/// What Windows says of large pages for this process.
+/// What Windows says about large pages for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Bytes of the smallest large page; 0 where there are none.
+    /// Bytes of the smallest large page; 0 if there are none.
     pub minimum_bytes: usize,
-    /// Whether the account was given the privilege to lock pages, by what its token lists.
+    /// Whether the account was given the privilege to lock pages, according to its token.
     pub held: bool,
-    /// Whether the privilege could be enabled, as every allocation does.
+    /// Whether the privilege could be enabled, which every allocation attempts.
     pub enabled: Result<(), LargePagesError>,
-    /// Whether the process runs elevated, which is something else.
+    /// Whether the process runs elevated, which is a different matter.
     pub elevated: bool,
 }
 
-/// A kind of page to be tried.
+/// A kind of page to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Page {
     Base,
@@ -118,7 +118,7 @@ enum Page {
     Giant,
 }
 
-/// What a system gave.
+/// What a system provided.
 struct Obtained<M> {
     /// Frees itself.
     memory: M,
@@ -128,7 +128,7 @@ struct Obtained<M> {
     short: Vec<LargePagesError>,
 }
 
-/// Memory, zeroed, that goes back to the system when it is dropped.
+/// Zeroed memory that is returned to the system when it is dropped.
 #[derive(Debug)]
 pub struct LargePages {
     /// Held for its drop.
@@ -139,23 +139,24 @@ pub struct LargePages {
 }
 
 impl LargePages {
-    /// At least so many bytes of new memory, on pages as wanted. What is on large pages is all there: no access to it fails later.
+    /// Allocates at least `bytes` of new memory, on the kind of pages requested. Large pages are populated at once: no access to them fails
+    /// later.
     ///
-    /// On Windows the privilege to lock pages is enabled for the process, and stays so. On Linux forked children do not get what lies on
-    /// reserved pages, because a copy could fail at any write.
+    /// On Windows this enables the privilege to lock pages for the process for good. On Linux forked children do not inherit memory on
+    /// reserved pages, because copying it could fail at any write.
     ///
-    /// Errors: why the last kind of page that was allowed could not be had.
+    /// Errors: why the last kind of page that was allowed was not available.
     pub fn allocate(bytes: usize, options: LargePageOptions) -> Result<Self, LargePagesError> {
         let (obtained, refusals) = first_of(options, |page| system::allocate(bytes, page, options.policy))?;
         Ok(Self { _memory: obtained.memory, start: obtained.start, got: obtained.got, refusals })
     }
 
-    /// What came of it.
+    /// What was allocated.
     pub fn got(&self) -> Got {
         self.got
     }
 
-    /// Why what was tried before could not be had, in the order in which it was tried; empty where all is as asked for.
+    /// Why the kinds of page tried before were not available, in the order in which they were tried; empty if everything is as requested.
     pub fn refusals(&self) -> &[LargePagesError] {
         &self.refusals
     }
@@ -167,19 +168,19 @@ impl LargePages {
 
     /// The contents.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes from there are this value's own until it is dropped, and zero where nobody wrote.
+        // SAFETY: these bytes belong to this value until it is dropped, and are zero where nobody wrote.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.got.bytes) }
     }
 
-    /// The contents, to be changed.
+    /// The contents, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; the exclusive borrow keeps every other reference away.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.got.bytes) }
     }
 
-    /// The contents as numbers of 4 bytes, to be changed.
+    /// The contents as 4-byte numbers, mutable.
     pub fn numbers_mut(&mut self) -> &mut [u32] {
-        // SAFETY: as in `bytes_mut`; memory begins with a page and is whole pages, and every bit pattern is a number.
+        // SAFETY: as in `bytes_mut`; the memory starts at a page and consists of whole pages, and every bit pattern is a number.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.got.bytes / size_of::<u32>()) }
     }
 }
@@ -189,7 +190,7 @@ unsafe impl Send for LargePages {}
 // SAFETY: shared references only read.
 unsafe impl Sync for LargePages {}
 
-/// The kinds of page that will do, in the order in which they are tried.
+/// The kinds of page that are acceptable, in the order in which they are tried.
 fn acceptable(options: LargePageOptions) -> Vec<Page> {
     let smaller = options.page_size == PageSize::Giant && options.smaller_pages;
     let wanted = match options.page_size {
@@ -204,7 +205,7 @@ fn acceptable(options: LargePageOptions) -> Vec<Page> {
     }
 }
 
-/// The first that can be had, and why those before it could not.
+/// The first kind that is available, and why those before it were not.
 fn first_of<M>(
     options: LargePageOptions,
     mut ask: impl FnMut(Page) -> Result<Obtained<M>, Vec<LargePagesError>>,
@@ -237,7 +238,7 @@ mod tests {
 
     const FRAGMENTED: LargePagesError = LargePagesError::NoContiguousMemory { bytes: 8, page_bytes: 4 };
 
-    /// What a system says to each kind of page: how many bytes of 8 it puts on large pages, or why none.
+    /// How a system answers for each kind of page: how many of 8 bytes it puts on large pages, or why none.
     fn asked(
         options: LargePageOptions,
         answers: &[(Page, Result<usize, LargePagesError>)],
@@ -304,7 +305,7 @@ mod tests {
         }
     }
 
-    /// On whatever system this runs.
+    /// On whichever system the test runs.
     #[test]
     fn memory_is_zeroed_writable_and_says_what_it_is() {
         for policy in [LargePagePolicy::Off, LargePagePolicy::Preferred] {

@@ -1,13 +1,13 @@
-//! What Windows asks of a program that wants large pages, and what its answers mean.
+//! What Windows requires of a program that wants large pages, and what its answers mean.
 //!
-//! Owns: the order of the calls (enable the privilege, ask for the smallest page, round, take memory), and the meaning of their error
-//! codes. Never touches: Windows. The calls are a trait: `windows.rs` makes them, and the tests answer them, on any system.
+//! Owns: the order of the calls (enable the privilege, ask for the smallest page, round, allocate), and the meaning of their error
+//! codes. Never touches: Windows. The calls are a trait: `windows.rs` makes them, and tests fake them on any system.
 
 use std::ptr::NonNull;
 
 use super::{BASE_PAGE, Backing, GIANT_PAGE, Got, LargePagesError, Obtained, Page, Standing, rounded};
 
-/// What `GetLastError` says; winerror.h has the names.
+/// A code from `GetLastError`; winerror.h has the names.
 pub(super) type Code = u32;
 
 const SUCCESS: Code = 0;
@@ -17,7 +17,7 @@ const OUTOFMEMORY: Code = 14;
 const NOT_SUPPORTED: Code = 50;
 const INVALID_PARAMETER: Code = 87;
 const CALL_NOT_IMPLEMENTED: Code = 120;
-/// Of a function that this Windows does not have yet.
+/// For a function that this version of Windows does not have yet.
 const PROC_NOT_FOUND: Code = 127;
 const NOT_ALL_ASSIGNED: Code = 1300;
 const PRIVILEGE_NOT_HELD: Code = 1314;
@@ -31,7 +31,7 @@ const NOT_ENOUGH_QUOTA: Code = 1816;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Privilege(pub(super) u64);
 
-/// The calls, each with what it answers.
+/// The calls, each with its result.
 pub(super) trait Calls {
     /// The process's token, closed when it is dropped.
     type Token;
@@ -39,9 +39,9 @@ pub(super) trait Calls {
     fn open_token(&self) -> Result<Self::Token, Code>;
     /// `LookupPrivilegeValue` of `SeLockMemoryPrivilege`
     fn lookup_privilege(&self) -> Result<Privilege, Code>;
-    /// `AdjustTokenPrivileges`: whether it says that it succeeded, and what `GetLastError` says then.
+    /// `AdjustTokenPrivileges`: whether it claims success, and what `GetLastError` says then.
     fn enable(&self, token: &Self::Token, privilege: Privilege) -> (bool, Code);
-    /// `GetTokenInformation`: all that the token lists.
+    /// `GetTokenInformation`: all privileges in the token.
     fn privileges(&self, token: &Self::Token) -> Result<Vec<Privilege>, Code>;
     /// `GetTokenInformation`: whether it is elevated.
     fn is_elevated(&self, token: &Self::Token) -> Result<bool, Code>;
@@ -53,7 +53,7 @@ pub(super) trait Calls {
     ///
     /// # Safety
     ///
-    /// [`Calls::take`] gave it, and nobody refers to it any more.
+    /// [`Calls::take`] returned it, and nobody refers to it any more.
     unsafe fn give_back(&self, start: NonNull<u8>);
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Memory<C: Calls> {
 
 impl<C: Calls> Drop for Memory<C> {
     fn drop(&mut self) {
-        // SAFETY: it came from these calls, once, and whoever held this value lets go of it.
+        // SAFETY: these calls returned it, once, and the value's owner is dropping it.
         unsafe { self.calls.give_back(self.start) };
     }
 }
@@ -83,7 +83,7 @@ pub(super) fn allocate<C: Calls>(calls: C, bytes: usize, page: Page) -> Result<O
     let start = calls.take(bytes, page).map_err(|code| meaning(code, "take memory", bytes, page_bytes))?;
     let (backing, large_bytes) = if page == Page::Base { (Backing::Ordinary, 0) } else { (Backing::Locked, bytes) };
     let got = Got { bytes, page_bytes, large_bytes, backing };
-    // All of it or none: Windows gives no part.
+    // All or nothing: Windows never allocates a part.
     Ok(Obtained { memory: Memory { calls, start }, start, got, short: Vec::new() })
 }
 
@@ -108,13 +108,13 @@ fn page_bytes(minimum: usize, page: Page) -> Result<usize, LargePagesError> {
     }
 }
 
-/// Puts the privilege to lock pages in force for this process.
+/// Enables the privilege to lock pages for this process.
 fn enable(calls: &impl Calls) -> Result<(), LargePagesError> {
     let token = calls.open_token().map_err(failed("open the process's token"))?;
     let privilege = calls.lookup_privilege().map_err(failed("look up the privilege to lock pages"))?;
     match calls.enable(&token, privilege) {
         (true, SUCCESS) => Ok(()),
-        // It "succeeds" where there was nothing to enable; only the code tells.
+        // It "succeeds" even if there was nothing to enable; only the code tells.
         (_, NOT_ALL_ASSIGNED) => Err(LargePagesError::PrivilegeNotAssigned),
         (_, code) => Err(failed("enable the privilege to lock pages")(code)),
     }
@@ -124,7 +124,7 @@ fn failed(doing: &'static str) -> impl Fn(Code) -> LargePagesError {
     move |code| LargePagesError::System { doing, code: code.cast_signed() }
 }
 
-/// What a refusal of memory means. What is asked for has a size that is right, so that an invalid one of large pages is an unknown kind.
+/// What a refused allocation means. The size is always valid, so an invalid parameter for large pages means an unknown kind of page.
 fn meaning(code: Code, doing: &'static str, bytes: usize, page_bytes: usize) -> LargePagesError {
     match code {
         PRIVILEGE_NOT_HELD => LargePagesError::PrivilegeNotHeld,

@@ -1,6 +1,6 @@
-//! The calls of Windows that large pages take. Each is made as it stands; what its answer means is `virtual_alloc.rs`.
+//! The Windows calls that large pages need, made without interpretation; `virtual_alloc.rs` knows what their answers mean.
 //!
-//! Owns: pointers, handles and structs that cross into Windows. Never touches: which call comes when.
+//! Owns: pointers, handles and structs that are passed to Windows. Never touches: the order of the calls.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -28,12 +28,12 @@ const LONGEST_LIST: usize = 256;
 
 pub(super) type Memory = virtual_alloc::Memory<Windows>;
 
-/// The policy changes nothing: pages of Windows stay what they are.
+/// The policy makes no difference: Windows never changes the size of pages later.
 pub(super) fn allocate(bytes: usize, page: Page, _: LargePagePolicy) -> Result<Obtained<Memory>, Vec<LargePagesError>> {
     virtual_alloc::allocate(Windows, bytes, page).map_err(|error| vec![error])
 }
 
-/// What Windows says of large pages for this process; enables the privilege to lock pages, as every allocation does.
+/// What Windows says about large pages for this process; enables the privilege to lock pages, as every allocation does.
 ///
 /// Errors: the process may not read its own token.
 pub fn standing() -> Result<Standing, LargePagesError> {
@@ -68,7 +68,7 @@ impl Calls for Windows {
 
     fn lookup_privilege(&self) -> Result<Privilege, Code> {
         let mut found = LUID::default();
-        // SAFETY: no system means this one, the name is a constant that ends with a zero, and `found` is a place for one number.
+        // SAFETY: null stands for this system, the name is a constant that ends with a zero, and `found` is a place for one number.
         let looked_up = unsafe { LookupPrivilegeValueW(ptr::null(), SE_LOCK_MEMORY_NAME, &raw mut found) };
         if looked_up == 0 { Err(last_error()) } else { Ok(number(found.LowPart, found.HighPart.cast_unsigned())) }
     }
@@ -79,15 +79,15 @@ impl Calls for Windows {
             PrivilegeCount: 1,
             Privileges: [LUID_AND_ATTRIBUTES { Luid: number, Attributes: SE_PRIVILEGE_ENABLED }],
         };
-        // SAFETY: the token is open, `wanted` holds as many privileges as it says and lives across the call, and no previous state is
-        // asked for.
+        // SAFETY: the token is open, `wanted` holds as many privileges as it says and lives across the call, and the previous state is
+        // not requested.
         let adjusted =
             unsafe { AdjustTokenPrivileges(token.0, 0, &raw const wanted, 0, ptr::null_mut(), ptr::null_mut()) };
         (adjusted != 0, last_error())
     }
 
     fn privileges(&self, token: &Token) -> Result<Vec<Privilege>, Code> {
-        // TOKEN_PRIVILEGES is nothing but numbers of 4 bytes: how many there are, and for each its low part, high part and attributes.
+        // TOKEN_PRIVILEGES consists of 4-byte numbers: the number of privileges, and for each its low part, high part and attributes.
         let mut list = [0u32; LONGEST_LIST];
         information(token, TokenPrivileges, &mut list)?;
         let count = list[0] as usize;
@@ -101,7 +101,7 @@ impl Calls for Windows {
     }
 
     fn large_page_minimum(&self) -> usize {
-        // SAFETY: it takes nothing, and touches no memory of ours.
+        // SAFETY: it takes no argument and touches no memory of ours.
         unsafe { windows_sys::Win32::System::Memory::GetLargePageMinimum() }
     }
 
@@ -118,7 +118,7 @@ impl Calls for Windows {
     }
 
     unsafe fn give_back(&self, start: NonNull<u8>) {
-        // SAFETY: the caller says that it came from `take`; 0 bytes stand for all that was taken at once.
+        // SAFETY: the caller guarantees that it came from `take`; 0 bytes mean the whole allocation.
         unsafe { VirtualFree(start.as_ptr().cast(), 0, MEM_RELEASE) };
     }
 }
@@ -126,14 +126,14 @@ impl Calls for Windows {
 type VirtualAlloc2 =
     unsafe extern "system" fn(HANDLE, *const c_void, usize, u32, u32, *mut MEM_EXTENDED_PARAMETER, u32) -> *mut c_void;
 
-/// Looked up at run time: a program that imports it does not start before Windows 10, which has no giant pages.
+/// Resolved at run time: a program that imports it does not start on Windows before 10, which has no giant pages.
 fn take_giant(bytes: usize) -> Result<*mut c_void, Code> {
     // SAFETY: both names are constants that end with a zero; the library is part of every process and never unloaded.
     let found = unsafe {
         GetProcAddress(GetModuleHandleW(windows_sys::core::w!("kernelbase.dll")), c"VirtualAlloc2".as_ptr().cast())
     };
     let found = found.ok_or_else(last_error)?;
-    // SAFETY: what has that name in that library has this signature (memoryapi.h).
+    // SAFETY: the function of that name in that library has this signature (memoryapi.h).
     let allocate = unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, VirtualAlloc2>(found) };
     let mut giant = MEM_EXTENDED_PARAMETER {
         Anonymous1: MEM_EXTENDED_PARAMETER_0 { _bitfield: MemExtendedParameterAttributeFlags as u64 },
@@ -144,7 +144,7 @@ fn take_giant(bytes: usize) -> Result<*mut c_void, Code> {
     Ok(unsafe { allocate(GetCurrentProcess(), ptr::null(), bytes, kind, PAGE_READWRITE, &raw mut giant, 1) })
 }
 
-/// Reads what a token says into numbers of 4 bytes.
+/// Reads information about a token into 4-byte numbers.
 fn information(token: &Token, class: TOKEN_INFORMATION_CLASS, into: &mut [u32]) -> Result<(), Code> {
     let mut length = 0;
     // SAFETY: the token is open, and `into` has room for as many bytes as are named.
@@ -159,7 +159,7 @@ fn number(low: u32, high: u32) -> Privilege {
 }
 
 fn last_error() -> Code {
-    // SAFETY: it takes nothing, and touches no memory of ours.
+    // SAFETY: it takes no argument and touches no memory of ours.
     unsafe { GetLastError() }
 }
 
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::large_pages::{LargePageOptions, LargePagePolicy, LargePages};
 
-    /// Wine has no such privilege to give, and few accounts of Windows hold it.
+    /// Wine does not have this privilege, and few Windows accounts hold it.
     #[test]
     fn what_is_said_of_the_privilege_is_what_memory_is_refused_for() {
         let standing = standing().unwrap();

@@ -1,4 +1,4 @@
-//! Advice on memory by its address: another process's, `process_madvise(2)`, or this one's.
+//! Advice on memory by address: another process's memory with `process_madvise(2)`, or this process's own.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::PidFd;
 use crate::answer::checked;
 
-/// Waits before memory is advised again after EAGAIN: pages were held for a moment, by writeback or another thread.
+/// How long to wait before advising again after EAGAIN: writeback or another thread held pages for a moment.
 const RETRIES: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(16)];
 
 /// The two kinds of remote advice that hugepilot gives.
@@ -23,7 +23,7 @@ pub enum Advice {
 
 /// Advises one range of the target's memory: `len` bytes from `start`, both multiples of 4 KiB.
 ///
-/// A range call may fail after part of the range was handled, so callers that account call it per region.
+/// A range call may fail after handling part of the range; callers that keep accounts therefore call it per region.
 ///
 /// Errors: `EINVAL` the range does not qualify (too small a mapping, huge pages switched off), `EAGAIN` try again, `EBUSY` memory cgroup
 /// full or pages held, `ENOMEM` no contiguous memory or a hole in the range, `ESRCH` the process has ended, `EPERM` CAP_SYS_NICE or ptrace
@@ -52,9 +52,9 @@ pub fn advise(target: &PidFd, start: u64, len: u64, advice: Advice) -> io::Resul
     }
 }
 
-/// Advises, and again after 1, 4 and 16 ms for as long as the kernel says so (`EAGAIN`) and nobody asks to stop.
+/// Advises, and again after 1, 4 and 16 ms as long as the kernel answers `EAGAIN` and no stop is requested.
 ///
-/// Errors: any error of `advise` but `EAGAIN`, at once; `EAGAIN` after the last attempt, or when asked to stop.
+/// Errors: any error of `advise` other than `EAGAIN`, at once; `EAGAIN` after the last attempt, or once a stop is requested.
 pub fn advise_again(mut advise: impl FnMut() -> io::Result<()>, stop: impl Fn() -> bool) -> io::Result<()> {
     let mut result = advise();
     for wait in RETRIES {
@@ -69,10 +69,10 @@ pub fn advise_again(mut advise: impl FnMut() -> io::Result<()>, stop: impl Fn() 
     result
 }
 
-/// Puts this process's own memory on huge pages now: `len` bytes from `start`, both multiples of 2 MiB, whoever they belong to. Its
-/// contents stay as they are. Errors: as [`advise`], `EAGAIN` even after it was tried again.
+/// Puts this process's own memory on huge pages now: `len` bytes from `start`, both multiples of 2 MiB, whichever component owns it. The
+/// contents do not change. Errors: as [`advise`]; `EAGAIN` only after retries.
 pub fn collapse_own(start: u64, len: u64) -> io::Result<()> {
-    // SAFETY: the kernel checks that the range is mapped; where it is, its contents and their addresses stay what they are.
+    // SAFETY: the kernel checks that the range is mapped; if it is, contents and addresses stay the same.
     let collapse = || unsafe { libc::madvise(start as *mut libc::c_void, len as usize, libc::MADV_COLLAPSE) };
     advise_again(|| checked(collapse()).map(drop), || false)
 }
@@ -81,7 +81,7 @@ pub fn collapse_own(start: u64, len: u64) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// How often is advised where these are the answers, and what comes of it.
+    /// How many attempts these answers lead to, and with which result.
     fn advised(answers: &[i32], stop_after: usize) -> (usize, Result<(), Option<i32>>) {
         let tried = std::cell::Cell::new(0);
         let advise = || {

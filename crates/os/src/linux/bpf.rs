@@ -31,14 +31,13 @@ pub struct TaskIterator {
 }
 
 impl TaskIterator {
-    /// Attaches a loaded `iter/task` or `iter/task_vma` program, limited to the thread `tid`, an id
-    /// of this pid namespace; a process's main thread has the process's id.
-    ///
+    /// Attaches a loaded `iter/task` or `iter/task_vma` program, limited to the thread `tid`, an id in this pid
+    /// namespace; a process's main thread has the process's id.
     ///
     /// Errors: `EINVAL` the kernel cannot limit the iterator (before 6.1) or refuses BPF reads (lockdown),
     /// `EPERM` CAP_BPF or CAP_PERFMON is missing, `ESRCH` no such thread.
     pub fn attach(program: impl AsFd, tid: u32) -> io::Result<Self> {
-        // `union bpf_iter_link_info` (Linux 6.1): the thread, no process, no descriptor of one, and 0 up to 16 bytes.
+        // `union bpf_iter_link_info` (Linux 6.1): the thread, no process, no pidfd, and zeros up to 16 bytes.
         let limit = [tid, 0, 0, 0];
         let attributes = LinkCreate {
             prog_fd: program.as_fd().as_raw_fd() as u32,
@@ -52,7 +51,7 @@ impl TaskIterator {
         Ok(Self { link: bpf(BPF_LINK_CREATE, &attributes)? })
     }
 
-    /// Starts a run; the program runs, for all that it visits, during one read of the returned file, provided it writes
+    /// Starts a run: one read of the returned file runs the program for everything it visits, provided it writes
     /// nothing to that file.
     ///
     /// Errors: `ENOMEM`, `EPERM`.
@@ -62,10 +61,9 @@ impl TaskIterator {
     }
 }
 
-/// One `bpf(2)` call that answers with a new file descriptor.
+/// One `bpf(2)` call that returns a new file descriptor.
 fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes from `attributes`, a prefix of `union bpf_attr` with
-    // every byte initialised; what it points to lives across the call.
-    // The descriptor that both commands make is ours alone.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes from `attributes`, a prefix of `union bpf_attr` with every byte
+    // initialised; what it points to lives across the call. The descriptor that both commands create is ours alone.
     unsafe { made(libc::syscall(libc::SYS_bpf, command, attributes as *const T, size_of::<T>())) }
 }

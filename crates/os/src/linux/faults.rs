@@ -12,27 +12,28 @@ const UFFDIO_UNREGISTER: libc::Ioctl = 0x8010_AA01_u32 as libc::Ioctl;
 const UFFD_API: u64 = 0xAA;
 const UFFD_USER_MODE_ONLY: i32 = 1;
 
-/// A descriptor with these features. Errors: `EINVAL` the kernel lacks one, `ENOSYS` it has no userfaultfd, `EPERM` forbidden (seccomp).
+/// Opens a descriptor with these features. Errors: `EINVAL` the kernel lacks one, `ENOSYS` it has no userfaultfd, `EPERM` forbidden
+/// (seccomp).
 pub(crate) fn open(features: u64) -> io::Result<OwnedFd> {
-    // SAFETY: takes flags and gives a new descriptor, which nobody else has, or an error.
+    // SAFETY: takes flags and returns a new descriptor, which nobody else has, or an error.
     let faults = unsafe { made(libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY)) }?;
-    // The version, the features, and room for what else can be asked for.
+    // The version, the features, and room for the answer.
     let mut api = [UFFD_API, features, 0];
     // SAFETY: `api` has the shape that this request expects (`struct uffdio_api`), and lives through the call.
     checked(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API, &raw mut api) })?;
     Ok(faults)
 }
 
-/// Registers memory of this process. Errors: `EINVAL` nothing is mapped there, or of a kind that this mode is not for, `EBUSY` another
-/// userfaultfd has it.
+/// Registers memory of this process. Errors: `EINVAL` nothing is mapped there, or it is of a kind that does not support this mode; `EBUSY`
+/// another userfaultfd has it.
 pub(crate) fn register(faults: &OwnedFd, start: u64, len: u64, mode: u64) -> io::Result<()> {
-    // The last is room for what can be asked for of this memory.
+    // The last one is room for the ioctls that the kernel says are available.
     let mut register = [start, len, mode, 0];
     // SAFETY: the kernel reads and writes four numbers (`struct uffdio_register`), which live through the call; contents stay as they are.
     checked(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut register) }).map(drop)
 }
 
-/// Lets go of this part. Errors: `EINVAL` it is not registered whole.
+/// Unregisters this part. Errors: `EINVAL` not all of it is registered.
 pub(crate) fn unregister(faults: &OwnedFd, start: u64, len: u64) -> io::Result<()> {
     let range = [start, len];
     // SAFETY: the kernel reads two numbers (`struct uffdio_range`), which live through the call; contents stay as they are.

@@ -1,6 +1,6 @@
-//! Which part of a file is in memory, and letting go of it: `cachestat(2)`, `posix_fadvise(2)`, `sync_file_range(2)`.
+//! Which part of a file is in memory, and dropping it: `cachestat(2)`, `posix_fadvise(2)`, `sync_file_range(2)`.
 //!
-//! None of these changes what a file holds, whatever else it does.
+//! None of these calls changes a file's contents.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -20,31 +20,31 @@ const SYS_CACHESTAT: libc::c_long = 451;
 pub struct CacheState {
     /// In memory.
     pub cached: u64,
-    /// Of it, written and not yet begun to be written back.
+    /// Of these, dirty and not yet under writeback.
     pub dirty: u64,
-    /// Of it, being written back.
+    /// Of these, under writeback.
     pub writeback: u64,
-    /// Not in memory any more, though it once was, as far as the kernel remembers.
+    /// No longer in memory, as far as the kernel remembers.
     pub evicted: u64,
-    /// Of it, so lately that reading it again would show that it should have stayed.
+    /// Of these, evicted so recently that a refault would count as part of the working set.
     pub recently_evicted: u64,
 }
 
 impl CacheState {
-    /// Whether all that is in memory is on disk, too.
+    /// Whether everything in memory is also on disk.
     pub fn is_clean(self) -> bool {
         self.dirty == 0 && self.writeback == 0
     }
 }
 
-/// Tells which part of a file is in memory: `len` bytes from `start`, to the end of the file where `len` is 0. Reads nothing from disk.
+/// Tells which part of a file is in memory: `len` bytes from `start`, or up to the end if `len` is 0. Reads nothing from disk.
 ///
-/// Errors: `ENOSYS` before Linux 6.5, `EPERM` (6.14) the file is another user's and may not be written either, `EOPNOTSUPP` it is of a
-/// pool of huge pages.
+/// Errors: `ENOSYS` before Linux 6.5, `EPERM` (6.14) the file belongs to another user and is not writable either, `EOPNOTSUPP` it is on
+/// hugetlbfs.
 pub fn cache_state(file: &impl AsFd, start: u64, len: u64) -> io::Result<CacheState> {
     let range = [start, len];
     let mut state = CacheState::default();
-    // SAFETY: the kernel reads two numbers (`struct cachestat_range`) and writes five (`struct cachestat`), which have the shape of
+    // SAFETY: the kernel reads two numbers (`struct cachestat_range`) and writes five (`struct cachestat`), which have the layout of
     // `CacheState`; both live through the call.
     let told = unsafe {
         libc::syscall(SYS_CACHESTAT, file.as_fd().as_raw_fd(), range.as_ptr(), &raw mut state, 0 as libc::c_uint)
@@ -52,16 +52,15 @@ pub fn cache_state(file: &impl AsFd, start: u64, len: u64) -> io::Result<CacheSt
     checked(told).map(|_| state)
 }
 
-/// Lets go of what is in memory of a file and is neither dirty nor in any process's address space: `len` bytes from `start`, to the end
-/// where `len` is 0. Dirty pages stay, but the kernel begins to write them back. Pages at the ends of the range that are only partly
-/// in it stay.
+/// Drops pages of a file that are neither dirty nor mapped by any process: `len` bytes from `start`, or up to the end if `len` is 0.
+/// Dirty pages stay, but the kernel begins to write them back. Pages only partly inside the range stay.
 ///
-/// Errors: `ESPIPE` a pipe, `EINVAL` no file that has pages.
+/// Errors: `ESPIPE` a pipe, `EINVAL` a file without pages.
 pub fn drop_clean(file: &impl AsFd, start: u64, len: u64) -> io::Result<()> {
     Ok(fadvise(file, start, NonZeroU64::new(len), Advice::DontNeed)?)
 }
 
-/// Begins to write dirty pages back and does not wait: `len` bytes from `start`, to the end where `len` is 0. It makes nothing durable.
+/// Starts writeback of dirty pages without waiting: `len` bytes from `start`, or up to the end if `len` is 0. It makes nothing durable.
 ///
 /// Errors: `EIO`, `ENOSPC`, `ESPIPE`.
 pub fn begin_writeback(file: &impl AsFd, start: u64, len: u64) -> io::Result<()> {
@@ -78,7 +77,7 @@ mod tests {
     use std::fs::File;
     use std::io::Write;
 
-    /// A file of 1 MiB beside this test, which is on a disk where /tmp may be in memory. Its name goes at once.
+    /// An unlinked file of 1 MiB next to this test's binary, which is on a disk even where /tmp is in memory.
     fn file(name: &str) -> File {
         let path =
             std::env::current_exe().expect("our own path").with_file_name(format!("{name}-{}", std::process::id()));
@@ -107,7 +106,7 @@ mod tests {
         let Some(before) = state(&file) else { return };
         assert_eq!((before.cached, before.is_clean()), (256, true));
         drop_clean(&file, 0, 512 << 10).unwrap();
-        // The kernel may keep all of it in one piece, which goes whole or not at all.
+        // The kernel may keep it as one large folio, which goes as a whole or not at all.
         let half = state(&file).unwrap();
         assert!(half.cached >= 128, "{half:?}");
         drop_clean(&file, 0, 0).unwrap();

@@ -1,4 +1,4 @@
-//! What a process does around fork(2).
+//! Functions that run around fork(2).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,12 +7,12 @@ unsafe extern "C" {
     fn pthread_atfork(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) -> libc::c_int;
 }
 
-/// Whichever thread forks from now on calls one function before it does, and the other one afterwards, in the parent and in the child.
-/// There is no way to end that.
+/// From now on any thread that forks calls `before` first, and `after` when it has forked, in both parent and child. This cannot be
+/// undone.
 ///
 /// Errors: `ENOMEM`.
 pub fn around(before: extern "C" fn(), after: extern "C" fn()) -> io::Result<()> {
-    // SAFETY: the functions are there for as long as the library that they are part of, which the C library keeps account of.
+    // SAFETY: the functions exist for as long as the library that contains them, and the C library keeps track of that.
     match unsafe { pthread_atfork(before, after, after) } {
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),

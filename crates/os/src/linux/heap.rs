@@ -1,7 +1,7 @@
-//! Pieces of one mapping, given out and taken back: the allocator rlsf (two-level segregated fit) over memory that the caller names.
+//! A heap in one mapping that the caller provides, using the allocator rlsf (two-level segregated fit).
 //!
-//! Owns: which bytes are in use. Never touches: any memory but the mapping's, nor what kind of pages stand behind it. What rlsf keeps
-//! for each piece stands in the mapping itself, before the piece.
+//! Owns: which bytes are in use. Never touches: memory outside the mapping, or the kind of pages that back it. rlsf keeps its
+//! bookkeeping for each piece in the mapping itself, before the piece.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
@@ -12,46 +12,46 @@ use rlsf::Tlsf;
 
 use crate::memory::AlignedMemory;
 
-/// As malloc's: enough for every type of C's.
+/// Like malloc's: enough for every type in C.
 const ALIGNMENT: usize = 16;
-/// No two pieces begin in the same so many bytes: rlsf's granularity.
+/// No two pieces begin within the same grain: rlsf's granularity.
 const GRAIN: usize = 4 * size_of::<usize>();
 
-/// Powers of two in which rlsf sorts what is free: all there are, for only then does it join what is added to what was there.
+/// The powers of two into which rlsf sorts free blocks. With fewer than all of them it does not merge added memory with the block before
+/// it.
 const CLASSES: usize = (usize::BITS - GRAIN.ilog2()) as usize;
 
-/// A heap in one mapping, of which only a first part is in use yet.
+/// A heap in one mapping, of which so far only the beginning is in use.
 pub struct Heap {
     blocks: Tlsf<'static, u64, u32, CLASSES, 32>,
-    /// Dropped after what points into it.
+    /// Dropped after the pointers into it.
     memory: AlignedMemory,
-    /// Bytes from the start that are given out from.
+    /// Bytes from the start that may be given out.
     used: usize,
-    /// A bit for each grain of these: whether a piece that is out begins there. So nothing can be given back twice, or that never was
-    /// a piece.
+    /// One bit per grain: whether a live piece begins there. It catches double frees and frees of addresses that were never a piece.
     out: Vec<u64>,
 }
 
 impl Heap {
-    /// All of this memory, none of which is touched before [`Heap::grow`].
+    /// A heap over all of this memory, none of which is touched before [`Heap::grow`].
     pub fn of(memory: AlignedMemory) -> Self {
         Self { blocks: Tlsf::new(), memory, used: 0, out: Vec::new() }
     }
 
-    /// Where it lies: address and length in bytes.
+    /// Address and length in bytes.
     pub fn place(&self) -> (u64, usize) {
         (self.memory.address(), self.memory.len())
     }
 
-    /// Bytes from the start that pieces may come from.
+    /// Bytes from the start that may be given out.
     pub fn used(&self) -> usize {
         self.used
     }
 
-    /// The next `bytes` of the mapping may be given out from now on; fewer where it ends. `ready` gets them ready, as offset and length,
-    /// before anything is written there.
+    /// Makes the next `bytes` of the mapping available, or fewer at its end. Before anything is written there, `ready` is called with
+    /// their offset and length.
     ///
-    /// Errors: what `ready` says; `ENOMEM` all is given out already.
+    /// Errors: those of `ready`; `ENOMEM` nothing is left.
     pub fn grow(
         &mut self,
         bytes: usize,
@@ -64,8 +64,8 @@ impl Heap {
         ready(&mut self.memory, self.used, bytes)?;
         let start = (self.memory.address() as usize + self.used) as *mut u8;
         let block = NonNull::slice_from_raw_parts(NonNull::new(start).expect("nothing is mapped at 0"), bytes);
-        // SAFETY: these bytes are mapped for as long as `memory` lives, which is longer than `blocks` is used, nobody else refers
-        // to them, and they follow the block that was added last.
+        // SAFETY: these bytes are mapped for as long as `memory` lives, which outlives `blocks`; nobody else refers to them, and they
+        // follow the block that was added last.
         unsafe {
             if self.used == 0 {
                 self.blocks.insert_free_block_ptr(block);
@@ -78,8 +78,8 @@ impl Heap {
         Ok(())
     }
 
-    /// A piece of so many bytes, aligned to 16. None if there is no room for it: free room is sorted by size in steps of a 32nd, so that
-    /// it is found for certain if it is larger by that.
+    /// A piece of this size, aligned to 16. None if there is no room: free blocks are sorted by size in steps of 1/32, so only a block
+    /// larger by that much is certain to be found.
     pub fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).ok()?;
         let piece = self.blocks.allocate(layout)?;
@@ -88,7 +88,7 @@ impl Heap {
         Some(piece)
     }
 
-    /// Takes a piece back, which nobody may use any more. Answers false, and does nothing, if no piece that is out begins there.
+    /// Takes a piece back; nobody may use it any more. Returns false, and does nothing, if no live piece begins there.
     pub fn give_back(&mut self, address: usize) -> bool {
         let Some((word, bit)) = self.mark(address).filter(|&(word, bit)| self.out[word] & bit != 0) else {
             return false;
@@ -97,16 +97,16 @@ impl Heap {
             return false;
         };
         self.out[word] &= !bit;
-        // SAFETY: the mark says that this heap gave it out and has not got it back, and all pieces have this alignment.
+        // SAFETY: the mark says that this heap gave it out and has not taken it back, and all pieces have this alignment.
         unsafe { self.blocks.deallocate(piece, ALIGNMENT) };
         true
     }
 
-    /// Where the mark of a piece that begins there stands. None outside of what is used.
+    /// The position of the mark for a piece that begins there. None outside the part in use.
     fn mark(&self, address: usize) -> Option<(usize, u64)> {
         let offset = address.checked_sub(self.memory.address() as usize).filter(|&offset| offset < self.used)?;
         let grain = offset / GRAIN;
-        // The first half of a grain is what rlsf keeps of a piece, so that none begins there.
+        // The first half of a grain is rlsf's header, so no piece begins there.
         (offset % GRAIN == GRAIN / 2).then_some((grain / 64, 1 << (grain % 64)))
     }
 }
@@ -130,7 +130,7 @@ mod tests {
         heap.grow(2 << 20, &mut note).unwrap();
         let mut pieces = Vec::new();
         while let Some(piece) = heap.take(1000) {
-            // SAFETY: the piece has so many bytes, and is ours.
+            // SAFETY: the piece has this many bytes, and is ours.
             unsafe { std::ptr::write_bytes(piece.as_ptr(), pieces.len() as u8, 1000) };
             pieces.push(piece);
         }

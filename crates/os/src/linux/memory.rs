@@ -19,35 +19,35 @@ const GIANT_PAGE: usize = 1 << 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum OwnAdvice {
-    /// Huge pages are welcome here (`MADV_HUGEPAGE`).
+    /// Huge pages are allowed here (`MADV_HUGEPAGE`).
     HugePage = libc::MADV_HUGEPAGE,
     /// No huge pages here (`MADV_NOHUGEPAGE`).
     NoHugePage = libc::MADV_NOHUGEPAGE,
-    /// Give the pages back; they read as zero afterwards (`MADV_DONTNEED`).
+    /// Free the pages; they read as zero afterwards (`MADV_DONTNEED`).
     DontNeed = libc::MADV_DONTNEED,
     /// The kernel may take the pages whenever it likes (`MADV_FREE`).
     Free = libc::MADV_FREE,
     /// Pages with equal contents may be merged (`MADV_MERGEABLE`, KSM).
     Mergeable = libc::MADV_MERGEABLE,
-    /// Back every page with memory now, or fail (`MADV_POPULATE_WRITE`, Linux 5.14).
+    /// Populate every page now, or fail (`MADV_POPULATE_WRITE`, Linux 5.14).
     Populate = libc::MADV_POPULATE_WRITE,
-    /// Children do not get it (`MADV_DONTFORK`).
+    /// Children do not inherit it (`MADV_DONTFORK`).
     NotForChildren = libc::MADV_DONTFORK,
 }
 
-/// From now on what a process of this program frees goes back to the system, if it was allocated in a piece of 128 KiB or more, and such
-/// a piece grows without being copied. Left to itself glibc's malloc keeps ever larger pieces for itself (mallopt(3),
-/// `M_MMAP_THRESHOLD`); other C libraries have no such habit that could be broken.
+/// From now on memory that this program frees is returned to the system if it was allocated in pieces of 128 KiB or more, and such a
+/// piece grows without being copied. By default glibc's malloc retains ever larger pieces (mallopt(3), `M_MMAP_THRESHOLD`); other C
+/// libraries do not.
 pub fn return_what_is_freed() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: any values may be passed; the call sets a number in the allocator, which takes its own lock.
+    // SAFETY: any value may be passed; the call sets a number in the allocator, which takes its own lock.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
     }
 }
 
-/// Bytes that can be taken without some program being ended for want of memory (`MemAvailable`); None where the kernel does not tell. A
-/// control group may allow less.
+/// Bytes that can be allocated without running into the OOM killer (`MemAvailable`); None if the kernel does not say. A control group
+/// may allow less.
 ///
 /// Errors: `/proc/meminfo` cannot be read.
 pub fn available_bytes() -> io::Result<Option<u64>> {
@@ -59,58 +59,58 @@ fn available_in(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Anonymous memory of this process, zeroed, aligned to 2 MiB, given back on drop.
+/// Anonymous memory of this process, zeroed, aligned to 2 MiB, freed on drop.
 #[derive(Debug)]
 pub struct AlignedMemory {
-    /// The whole mapping, with the space that alignment took.
+    /// The whole mapping, including padding for alignment.
     whole: (NonNull<c_void>, usize),
     start: NonNull<u8>,
     len: usize,
-    /// No page of it is anywhere else.
+    /// None of its pages is shared.
     private: bool,
 }
 
 impl AlignedMemory {
     /// Maps `len` bytes, rounded up to base pages. Errors: `ENOMEM`, `EINVAL` for 0 bytes.
     pub fn anonymous(len: usize) -> io::Result<Self> {
-        // Much of it may never be touched, and the kernel need not put aside memory for that.
+        // Much of it may never be touched, so the kernel need not reserve memory for it.
         let mut mapping = Self::of_kind(len, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
         mapping.private = true;
         Ok(mapping)
     }
 
-    /// The same, of the kind that a process shares with its children (shmem). Children must leave it alone: the borrows that
-    /// this value gives out know of this process only.
+    /// The same, but shared with children (shmem). Children must leave it alone: the borrow checker only knows about this process.
     ///
     /// Errors: `ENOMEM`, `EINVAL` for 0 bytes.
     pub fn shared(len: usize) -> io::Result<Self> {
         Self::of_kind(len, MapFlags::SHARED)
     }
 
-    /// The same, on huge pages that are reserved in the machine's pool; `len` is rounded up to 2 MiB.
+    /// The same, on reserved huge pages from the machine's pool; `len` is rounded up to 2 MiB.
     ///
-    /// Errors: `ENOMEM` where the pool has too few, `EINVAL` where the kernel has no pool of that size.
+    /// Errors: `ENOMEM` the pool has too few, `EINVAL` the kernel has no pool of that size.
     pub fn pooled(len: usize) -> io::Result<Self> {
         Self::of_kind(len, MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::HUGE_2MB)
     }
 
-    /// The same, on reserved pages of 1 GiB, to which `len` is rounded up.
+    /// The same, on reserved pages of 1 GiB; `len` is rounded up to that.
     ///
     /// Errors: as [`AlignedMemory::pooled`].
     pub fn giant(len: usize) -> io::Result<Self> {
         Self::of_kind(len, MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::HUGE_1GB)
     }
 
-    /// The first `len` bytes of a file, which must be that long and stay so, shared with whoever maps it too.
+    /// The first `len` bytes of a file, shared with everyone else who maps it. The file must be, and stay, that long.
     ///
-    /// What others write shows here, which no borrow of this value knows of: let nobody write while somebody reads.
+    /// Other processes' writes appear here behind the borrow checker's back: nobody may write while somebody reads.
     ///
     /// Errors: `EINVAL` for 0 bytes, `EACCES` the file is not open for reading and writing, `ENODEV` it cannot be mapped, `ENOMEM`.
     pub fn of_file(file: impl AsFd, len: usize) -> io::Result<Self> {
         Self::placeholder(len)?.filled(file, len)
     }
 
-    /// A new segment of System V shared memory, shared with children as by [`AlignedMemory::shared`]. It goes with its last mapping.
+    /// A new segment of System V shared memory, shared with children as with [`AlignedMemory::shared`]. It is destroyed with its last
+    /// mapping.
     ///
     /// Errors: `EINVAL`, `ENOSPC`, `ENOMEM` beyond the limits on such segments.
     pub fn segment(len: usize) -> io::Result<Self> {
@@ -118,18 +118,18 @@ impl AlignedMemory {
         // SAFETY: it takes numbers, and touches no memory of ours.
         let id = unsafe { libc::shmget(libc::IPC_PRIVATE, len, 0o600) };
         checked(id)?;
-        // SAFETY: this replaces a part of a placeholder, which nobody refers to yet.
+        // SAFETY: this replaces part of a placeholder that nobody refers to yet.
         let attached = unsafe { libc::shmat(id, memory.start.as_ptr().cast(), libc::SHM_REMAP) };
         let attached = checked(attached as i64).map(|_| memory);
-        // SAFETY: the segment is only marked to go with its last mapping; the kernel takes no memory from this call.
+        // SAFETY: this only marks the segment for removal with its last mapping; the kernel frees no memory now.
         unsafe { libc::shmctl(id, libc::IPC_RMID, ptr::null_mut()) };
         attached
     }
 
-    /// The same `len` bytes of new shared memory, mapped so many times one after the other, each page present in each of them: page
-    /// tables of any size without memory of that size. `len` must be a multiple of 2 MiB.
+    /// The same `len` bytes of new shared memory, mapped `times` times in a row, with every page present in each mapping: page tables of
+    /// any size without memory of that size. `len` must be a multiple of 2 MiB.
     ///
-    /// What is written in one place shows in all others, which no borrow of this value knows of: read only, or write one place only.
+    /// A write through one mapping appears in all others behind the borrow checker's back: only read, or write through one mapping only.
     ///
     /// Errors: `ENOMEM`, `EINVAL` for 0 bytes.
     pub fn aliased(len: usize, times: usize) -> io::Result<Self> {
@@ -139,16 +139,16 @@ impl AlignedMemory {
         Self::placeholder(total)?.filled(memory, len)
     }
 
-    /// Only addresses: as private memory it would count towards what the machine may promise.
+    /// Reserves addresses only: private memory would count towards the commit limit.
     fn placeholder(len: usize) -> io::Result<Self> {
         Self::of_kind(len, MapFlags::PRIVATE | MapFlags::NORESERVE)
     }
 
-    /// Maps the first `len` bytes of a file all over a placeholder.
+    /// Maps the first `len` bytes of a file repeatedly over a placeholder.
     fn filled(self, file: impl AsFd, len: usize) -> io::Result<Self> {
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
         for place in (0..self.len).step_by(len) {
-            // SAFETY: this replaces a part of a placeholder, which nobody refers to yet.
+            // SAFETY: this replaces part of a placeholder that nobody refers to yet.
             unsafe {
                 let start = self.start.as_ptr().add(place).cast();
                 mmap(start, len, ProtFlags::READ | ProtFlags::WRITE, flags, &file, 0)?
@@ -162,7 +162,7 @@ impl AlignedMemory {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let pooled = kind.contains(MapFlags::HUGETLB);
-        // The kernel itself aligns what comes from a pool, and would take a huge page more for room to align.
+        // The kernel aligns pool memory itself; padding for alignment would cost one more huge page.
         let page = if kind.contains(MapFlags::HUGE_1GB) { GIANT_PAGE } else { HUGE_PAGE };
         let len = if pooled { len.next_multiple_of(page) } else { len };
         let room = if pooled { 0 } else { HUGE_PAGE };
@@ -172,7 +172,7 @@ impl AlignedMemory {
         let start = (whole as usize).next_multiple_of(HUGE_PAGE);
         if kind == MapFlags::SHARED {
             // The kernel puts shared memory on huge pages only where its offset is aligned like its address.
-            // SAFETY: this replaces a part of the mapping just made, which nobody refers to yet.
+            // SAFETY: this replaces part of the mapping just made, which nobody refers to yet.
             unsafe {
                 mmap_anonymous(start as *mut c_void, len, ProtFlags::READ | ProtFlags::WRITE, kind | MapFlags::FIXED)?
             };
@@ -193,7 +193,7 @@ impl AlignedMemory {
         self.len
     }
 
-    /// Whether it is private memory all over, so that a page that leaves it is nowhere else.
+    /// Whether all of it is private memory, so a page that leaves it exists nowhere else.
     pub(crate) fn is_private(&self) -> bool {
         self.private
     }
@@ -204,13 +204,13 @@ impl AlignedMemory {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// The contents, to be changed.
+    /// The contents, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; the exclusive borrow keeps every other reference away.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// The contents as 8-byte words, to be changed; bytes after the last whole word are left out.
+    /// The contents as 8-byte words, mutable, without the bytes after the last whole word.
     pub fn words_mut(&mut self) -> &mut [u64] {
         // SAFETY: as in `bytes_mut`; `start` is aligned to 2 MiB, and every bit pattern is a valid u64.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.len / 8) }
@@ -223,13 +223,13 @@ impl AlignedMemory {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len / 8) }
     }
 
-    /// Advises `len` bytes from `offset`. Errors: `EINVAL` beyond the end, unaligned, or not offered by this kernel.
+    /// Advises `len` bytes from `offset`. Errors: `EINVAL` beyond the end, unaligned, or not supported by this kernel.
     pub fn advise(&mut self, offset: usize, len: usize, advice: OwnAdvice) -> io::Result<()> {
         if offset.checked_add(len).is_none_or(|end| end > self.len.next_multiple_of(4096)) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        // SAFETY: the range is inside this mapping, which is private and exclusively borrowed; dropped contents read as
-        // zero, a valid value for bytes. The kernel is called itself, because the preload library answers to libc's name.
+        // SAFETY: the range is inside this mapping, which is private and exclusively borrowed; dropped contents read as zero, a valid
+        // value for bytes. This calls the kernel directly because the preload library intercepts libc's function.
         let advised =
             unsafe { libc::syscall(libc::SYS_madvise, self.start.as_ptr().add(offset), len, advice as libc::c_int) };
         checked(advised).map(drop)
@@ -237,7 +237,7 @@ impl AlignedMemory {
 }
 
 impl AlignedMemory {
-    /// Makes the next access to each page a page walk: pages that lose a right for a moment are flushed from the TLB.
+    /// Makes the next access to each page a page walk: pages that briefly lose a right are flushed from the TLB.
     ///
     /// Errors: `ENOMEM` the process has too many mappings, or the kernel no memory, to split one.
     pub fn flush_translations(&mut self) -> io::Result<()> {
@@ -262,7 +262,7 @@ unsafe impl Send for AlignedMemory {}
 // SAFETY: shared references only read.
 unsafe impl Sync for AlignedMemory {}
 
-/// The beginning of a file, which others may write to, unmapped on drop.
+/// The beginning of a file that others may write to; unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct SharedMapping {
     pub(crate) start: NonNull<c_void>,
@@ -270,7 +270,7 @@ pub(crate) struct SharedMapping {
 }
 
 impl SharedMapping {
-    /// Maps the first `len` bytes, which must not exceed what the file holds: bytes beyond would raise SIGBUS when touched.
+    /// Maps the first `len` bytes, which must not exceed the file's length: bytes beyond it raise SIGBUS when touched.
     ///
     /// Errors: as `mmap(2)`.
     pub(crate) fn of(file: impl AsFd, len: usize, rights: ProtFlags) -> io::Result<Self> {
@@ -296,14 +296,14 @@ unsafe impl Send for SharedMapping {}
 pub struct SharedView(SharedMapping);
 
 impl SharedView {
-    /// Maps the first `len` bytes of `fd` for reading. `len` must not exceed what the file holds: bytes beyond would
-    /// raise SIGBUS when read. Errors: as `mmap(2)`.
+    /// Maps the first `len` bytes of `fd` for reading. `len` must not exceed the file's length: bytes beyond it raise SIGBUS when read.
+    /// Errors: as `mmap(2)`.
     pub fn map(fd: impl AsFd, len: usize) -> io::Result<Self> {
         SharedMapping::of(fd, len, ProtFlags::READ).map(Self)
     }
 
-    /// The contents. The exclusive borrow says that whoever may let the kernel write (run the BPF program) must not do
-    /// so while the slice lives; a program is run only by the owner of the view.
+    /// The contents. Code that may let the kernel write (run the BPF program) must not do so while the slice lives, hence the exclusive
+    /// borrow; only the view's owner runs the program.
     pub fn bytes(&mut self) -> &[u8] {
         // SAFETY: `len` bytes are mapped readable until drop; the kernel writes only during runs that the owner starts,
         // and the owner is borrowed exclusively here.

@@ -1,4 +1,4 @@
-//! The system calls of Linux, one file a subject.
+//! The system calls of Linux, one file per subject.
 
 pub mod advise;
 pub(crate) mod answer;

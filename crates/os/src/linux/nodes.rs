@@ -1,7 +1,7 @@
-//! Memory nodes (NUMA) and processors: on which node pages are, where this process's own pages go, where a thread runs.
+//! Memory nodes (NUMA) and processors: which node pages are on, where this process's own pages go, where a thread runs.
 //!
-//! Owns: `move_pages(2)` as a question, `mbind(2)` on memory of our own, the processors that a thread may run on. Never touches: the
-//! pages or policies of another process.
+//! Owns: `move_pages(2)` as a query, `mbind(2)` on our own memory, the processors that a thread may run on. Never touches: the pages or
+//! policies of another process.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -16,19 +16,19 @@ use crate::PidFd;
 use crate::answer::checked;
 use crate::memory::AlignedMemory;
 
-/// What Linux can be built for (`CONFIG_NODES_SHIFT` of 10).
+/// The most that Linux can be built for (`CONFIG_NODES_SHIFT` of 10).
 pub(crate) const MOST_NODES: usize = 1024;
 const WORD: usize = c_ulong::BITS as usize;
 
-/// The node of each of these pages of a process, in the same order. None for a page that is not present, is the zero page, or belongs to
-/// no mapping. Nothing is moved.
+/// The node of each of these pages of a process, in the same order. None for a page that is not present, is the zero page, or is
+/// unmapped. Nothing is moved.
 ///
 /// Errors: `ESRCH` the process has ended, `EPERM` CAP_SYS_PTRACE is missing, `ENOSYS` the kernel was built without nodes.
 pub fn nodes_of_pages(target: &PidFd, pages: &[u64]) -> io::Result<Vec<Option<u32>>> {
     let pid = c_int::try_from(target.pid()).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     let mut nodes: Vec<c_int> = vec![-libc::ENOENT; pages.len()];
-    // SAFETY: the kernel reads one address and writes one status for each page, and both slices have that many. An address is as wide as
-    // a u64 on the systems that have this call's table of pages, and none is dereferenced. Without a list of nodes nothing is moved.
+    // SAFETY: the kernel reads one address and writes one status per page, and both slices have that many. An address is as wide
+    // as a u64 on the 64-bit systems that this builds for, and none is dereferenced. Without a list of nodes nothing is moved.
     let asked = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -41,33 +41,33 @@ pub fn nodes_of_pages(target: &PidFd, pages: &[u64]) -> io::Result<Vec<Option<u3
         )
     };
     checked(asked)?;
-    // The call takes a number, which is the target's for as long as the target has not ended.
+    // The call takes a pid, which is certain to be the target's only while the target has not exited.
     if target.has_exited() {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     Ok(nodes.into_iter().map(|node| u32::try_from(node).ok()).collect())
 }
 
-/// Where the kernel takes pages of some memory from.
+/// Which nodes the kernel takes pages for some memory from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum NodePolicy {
-    /// These nodes and no other: where they have no free memory, the kernel ends a program to get some.
+    /// These nodes and no other: if they have no free memory, the OOM killer runs.
     Bind = libc::MPOL_BIND,
-    /// This node, others where it has no free memory.
+    /// This node, or others if it has no free memory.
     Prefer = libc::MPOL_PREFERRED,
     /// These nodes in turn.
     Interleave = libc::MPOL_INTERLEAVE,
 }
 
 impl AlignedMemory {
-    /// From now on new pages of this memory come from these nodes; those that are there stay where they are.
+    /// From now on new pages of this memory come from these nodes; existing pages stay where they are.
     ///
     /// Errors: `EINVAL` no such node, or it has no memory; `ENOSYS` the kernel was built without nodes.
     pub fn set_node_policy(&mut self, policy: NodePolicy, nodes: &[u32]) -> io::Result<()> {
         let mask = mask_of(nodes).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
         // SAFETY: the range is this mapping's own; a policy changes neither contents nor addresses. The kernel reads `MOST_NODES` bits of
-        // the mask, for which the number to pass is one more.
+        // the mask; the number to pass is one more.
         let set = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -92,7 +92,7 @@ pub(crate) fn mask_of(nodes: &[u32]) -> Option<[c_ulong; MOST_NODES / WORD]> {
     Some(mask)
 }
 
-/// The processor that the calling thread runs on. Another one a moment later, unless the thread is pinned.
+/// The processor that the calling thread runs on. It may change at any time unless the thread is pinned.
 pub fn current_cpu() -> u32 {
     sched_getcpu() as u32
 }
@@ -105,9 +105,9 @@ pub fn allowed_cpus() -> io::Result<Vec<u32>> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32).collect())
 }
 
-/// Moves the calling thread to any of these processors for good; threads that it starts later run there, too.
+/// Moves the calling thread to any of these processors for good; threads that it starts later inherit this.
 ///
-/// Errors: `EINVAL` none of them is there and runs, or a control group forbids them all, or the machine has more than 1024.
+/// Errors: `EINVAL` none of them is online, or a control group forbids them all, or the machine has more than 1024.
 pub fn stay_on(cpus: &[u32]) -> io::Result<()> {
     let mut only = CpuSet::new();
     for &cpu in cpus {
@@ -119,11 +119,11 @@ pub fn stay_on(cpus: &[u32]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &only)?)
 }
 
-/// While it lives, the calling thread runs on these processors only; threads that it starts meanwhile do so for good.
+/// While it lives, the calling thread runs on these processors only; threads started meanwhile stay there for good.
 #[derive(Debug)]
 pub struct PinnedTo {
     before: CpuSet,
-    // Ends on the thread that it began on.
+    // Must be dropped on the thread that created it.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -143,7 +143,7 @@ impl PinnedTo {
 
 impl Drop for PinnedTo {
     fn drop(&mut self) {
-        // If all of those processors have been taken away meanwhile, the kernel has chosen others itself.
+        // If all of those processors have been taken away meanwhile, the kernel has already chosen others.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
@@ -158,7 +158,7 @@ mod tests {
         PidFd::open(std::process::id()).unwrap()
     }
 
-    /// Whether the kernel was built without nodes; says so.
+    /// Whether the kernel was built without nodes; prints that.
     fn is_without_nodes() -> bool {
         let without = !std::path::Path::new("/proc/self/numa_maps").exists();
         if without {

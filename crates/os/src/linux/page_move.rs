@@ -1,5 +1,5 @@
-//! Moving physical pages to other addresses of this process, contents and all: `UFFDIO_MOVE` (Linux 6.8,
-//! Documentation/admin-guide/mm/userfaultfd.rst), which splits no mapping; and `mremap(2)`, by which each run of pages becomes a mapping of
+//! Moving physical pages, with their contents, to other addresses of this process: `UFFDIO_MOVE` (Linux 6.8,
+//! Documentation/admin-guide/mm/userfaultfd.rst), which splits no mapping; and `mremap(2)`, which turns each run of pages into a mapping of
 //! its own.
 #![allow(unsafe_code)]
 
@@ -26,38 +26,38 @@ struct Move {
     from: u64,
     len: u64,
     mode: u64,
-    /// Answered: bytes moved, or a negative errno.
+    /// Result: bytes moved, or a negative errno.
     moved: i64,
 }
 
 const UFFDIO_MOVE: libc::Ioctl = 0xC028_AA05_u32 as libc::Ioctl;
 const REGISTER_MODE_MISSING: u64 = 1;
 const FEATURE_MOVE: u64 = 1 << 16;
-/// The kernel says "try again" while somebody else holds a page for a moment, such as a batch on its way to the lists of pages.
+/// The kernel answers EAGAIN while something holds a page for a moment, such as a batch on its way to the LRU lists.
 const TRIES: u32 = 1000;
 
-/// Moves pages into one mapping. While this lives, an access to a page of that mapping that is not there yet would wait for ever: only
-/// what was moved may be touched, which the exclusive borrow sees to.
+/// Moves pages into one mapping. While this lives, an access to a page missing from that mapping would wait forever: only touch what was
+/// moved, which the exclusive borrow enforces.
 #[derive(Debug)]
 pub struct PageMover<'a> {
     faults: OwnedFd,
     into: &'a mut AlignedMemory,
 }
 
-/// Where pages are, and where they go; all in bytes, multiples of 4 KiB. Either side must be one mapping to the kernel, too: all of it was
-/// advised alike.
+/// Source and destination, in bytes, multiples of 4 KiB. The kernel, too, must see each side as one mapping: all of it with the same
+/// advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageMove {
-    /// From the start of the mapping that they come from.
+    /// Offset in the source mapping.
     pub from: usize,
-    /// From the start of the mapping that they go to.
+    /// Offset in the destination mapping.
     pub to: usize,
-    /// How long they are together.
+    /// Total length.
     pub len: usize,
 }
 
 impl PageMove {
-    /// Errors: `EINVAL` it is beyond either mapping, empty or unaligned, or a mapping is not private.
+    /// Errors: `EINVAL` it exceeds either mapping, is empty or unaligned, or a mapping is not private.
     fn check(self, from: &AlignedMemory, into: &AlignedMemory) -> io::Result<()> {
         let aligned = [self.from, self.to, self.len].iter().all(|bytes| bytes.is_multiple_of(PAGE));
         let within = |start: usize, mapping: &AlignedMemory| {
@@ -72,21 +72,21 @@ impl PageMove {
 }
 
 impl<'a> PageMover<'a> {
-    /// Ready to move pages into this mapping, which is registered whole until this value is dropped.
+    /// Prepares to move pages into this mapping, all of which is registered until this value is dropped.
     ///
     /// Errors: `EINVAL` the kernel is older than 6.8, or the mapping is not private; `ENOSYS` it has no userfaultfd; `EPERM` forbidden
-    /// (seccomp); `EBUSY` another userfaultfd watches it.
+    /// (seccomp); `EBUSY` another userfaultfd has it.
     pub fn into(into: &'a mut AlignedMemory) -> io::Result<Self> {
         let faults = faults::open(FEATURE_MOVE)?;
         faults::register(&faults, into.address(), into.len().next_multiple_of(PAGE) as u64, REGISTER_MODE_MISSING)?;
         Ok(Self { faults, into })
     }
 
-    /// Moves pages, which are holes of zeros afterwards where they were.
+    /// Moves pages, leaving holes that read as zeros.
     ///
     /// Errors: `EINVAL` beyond a mapping, unaligned, advised differently from one page to the next, or not private memory with the same
-    /// rights; `EEXIST` there are pages where they should go; `ENOENT` no page is there; `EBUSY` a page is shared with a child, or held by
-    /// a device; `EAGAIN` held for a moment, even after it was tried again. What was moved before stays moved.
+    /// rights; `EEXIST` the destination has pages; `ENOENT` a source page is missing; `EBUSY` a page is shared with a child, or held by a
+    /// device; `EAGAIN` a page was still held after retries. Pages moved before the error stay moved.
     pub fn bring(&mut self, from: &mut AlignedMemory, run: PageMove) -> io::Result<()> {
         run.check(from, self.into)?;
         let (mut done, mut tries) = (0, 0);
@@ -103,12 +103,12 @@ impl<'a> PageMover<'a> {
         Ok(())
     }
 
-    /// Bytes moved, of a run that lies within both mappings.
+    /// Bytes moved, for a run that lies within both mappings.
     fn bring_some(&mut self, from: &mut AlignedMemory, run: PageMove) -> io::Result<usize> {
         let (to, len) = (self.into.address() + run.to as u64, run.len as u64);
         let mut argument = Move { to, from: from.address() + run.from as u64, len, mode: 0, moved: 0 };
-        // SAFETY: the argument has the shape that this request expects and lives through the call. Both ranges lie inside mappings that are
-        // exclusively borrowed, so that nobody refers to either; each byte of both has a value before and after.
+        // SAFETY: the argument has the layout that this request expects and lives through the call. Both ranges lie inside exclusively
+        // borrowed mappings, so nobody refers to either; each byte of both has a value before and after.
         let answer = unsafe { libc::ioctl(self.faults.as_raw_fd(), UFFDIO_MOVE, &raw mut argument) };
         match usize::try_from(argument.moved) {
             _ if answer == 0 => Ok(run.len),
@@ -120,23 +120,23 @@ impl<'a> PageMover<'a> {
 
 impl Drop for PageMover<'_> {
     fn drop(&mut self) {
-        // Whoever touches a hole must get a page of zeros again, and not wait; closing the descriptor would see to it, too.
+        // A touched hole must read as zeros again instead of waiting; closing the descriptor would also ensure that.
         let _ = faults::unregister(&self.faults, self.into.address(), self.into.len().next_multiple_of(PAGE) as u64);
     }
 }
 
-/// Moves pages as [`PageMover::bring`] does, on any kernel since 5.7, but makes a mapping of them that does not join its neighbours: a
-/// process has at most `vm.max_map_count` of those.
+/// Moves pages like [`PageMover::bring`], on any kernel since 5.7, but turns them into a mapping that does not merge with its neighbours: a
+/// process may have at most `vm.max_map_count` of those.
 ///
 /// Errors: `EINVAL` beyond a mapping, unaligned, or not private memory; `EFAULT` advised differently from one page to the next (before
-/// Linux 6.17); `ENOMEM` too many mappings. What was at the destination may be lost then, and reads as zero.
+/// Linux 6.17); `ENOMEM` too many mappings. The destination's contents may then be lost, and read as zero.
 pub fn remap(from: &mut AlignedMemory, into: &mut AlignedMemory, run: PageMove) -> io::Result<()> {
     run.check(from, into)?;
     let start = (from.address() as usize + run.from) as *mut libc::c_void;
     let place = (into.address() as usize + run.to) as *mut libc::c_void;
     let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
-    // SAFETY: both ranges lie inside mappings that are exclusively borrowed, so that nobody refers to either. What is replaced was private
-    // memory like that which takes its place; the source stays mapped and reads as zero, so that nothing is in both.
+    // SAFETY: both ranges lie inside exclusively borrowed mappings, so nobody refers to either. The replaced memory was private, like its
+    // replacement; the source stays mapped and reads as zero, so no page is in both.
     let moved = unsafe { mremap_fixed(start, run.len, run.len, flags, place) };
     moved.map(drop).map_err(|error| {
         fill_hole(place, run.len);
@@ -144,17 +144,17 @@ pub fn remap(from: &mut AlignedMemory, into: &mut AlignedMemory, run: PageMove) 
     })
 }
 
-/// Maps zeros where nothing is mapped. The kernel unmaps what a move replaces before all that can fail has been done; a hole would break
-/// the promise of its mapping to be there, and to be nobody else's when it is unmapped.
+/// Maps zeros where nothing is mapped. The kernel unmaps the destination of a move before everything that can fail has been done. A hole
+/// would break the mapping's invariants: it must stay mapped, and must not contain anybody else's memory when it is unmapped.
 fn fill_hole(place: *mut libc::c_void, len: usize) {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: the kernel maps only what is not mapped, so that nothing that anyone refers to is replaced.
+    // SAFETY: the kernel maps only what is not mapped, so nothing that anyone refers to is replaced.
     unsafe { libc::mmap(place, len, rights, flags, -1, 0) };
 }
 
-/// The page frames of this process's own memory from `start`, a multiple of 4 KiB: one for each base page, 0 where none is present, and
-/// everywhere without CAP_SYS_ADMIN. Errors: as `open(2)` and `pread(2)` of `/proc/self/pagemap`.
+/// The page frames of this process's own memory from `start`, a multiple of 4 KiB: one per base page, 0 if the page is not present, and
+/// always 0 without CAP_SYS_ADMIN. Errors: as `open(2)` and `pread(2)` of `/proc/self/pagemap`.
 pub fn own_frames(start: u64, pages: usize) -> io::Result<Vec<u64>> {
     let pagemap = File::open("/proc/self/pagemap")?;
     let mut frames = Vec::with_capacity(pages);
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::memory::OwnAdvice;
 
-    /// Pages of which each holds its number, counted from 1, and none is huge.
+    /// Base pages, each holding its number, counted from 1.
     fn numbered(pages: usize) -> AlignedMemory {
         let mut memory = AlignedMemory::anonymous(pages * PAGE).unwrap();
         memory.advise(0, pages * PAGE, OwnAdvice::NoHugePage).unwrap();
@@ -251,10 +251,9 @@ mod tests {
         assert_eq!(numbers(&into), [2, 3, 4, 0]);
     }
 
-    /// Whether this holds in a child, where no other thread maps anything meanwhile. It must make no more than calls that are
-    /// async-signal-safe.
+    /// Whether this holds in a child, where no other thread maps anything meanwhile. It may only make async-signal-safe calls.
     fn holds_in_a_child(check: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child does only what is async-signal-safe, and ends without returning to Rust code.
+        // SAFETY: the child makes only async-signal-safe calls, and ends without returning to Rust code.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: it takes a number, and does not return.
@@ -270,7 +269,7 @@ mod tests {
         let memory = numbered(3);
         let page = |number: usize| (memory.address() as usize + number * PAGE) as *mut libc::c_void;
         assert!(holds_in_a_child(|| {
-            // SAFETY: nobody refers to this page of the child's until it is mapped again.
+            // SAFETY: nobody refers to this page of the child until it is mapped again.
             let unmapped = unsafe { libc::munmap(page(1), PAGE) } == 0;
             (0..3).for_each(|number| fill_hole(page(number), PAGE));
             unmapped && [1, 0, 3].iter().enumerate().all(|(number, &says)| memory.bytes()[number * PAGE] == says)

@@ -1,4 +1,4 @@
-//! What the kernel says of ranges of memory: `PAGEMAP_SCAN` (Linux 6.7, Documentation/admin-guide/mm/pagemap.rst), and writes seen
+//! What the kernel says about ranges of memory: `PAGEMAP_SCAN` (Linux 6.7, Documentation/admin-guide/mm/pagemap.rst), and writes tracked
 //! by asynchronous write protection (userfaultfd, Documentation/admin-guide/mm/userfaultfd.rst).
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use crate::answer::checked;
 use crate::faults;
 
-/// Bits that say what pages are (`include/uapi/linux/fs.h`).
+/// Page category bits (`include/uapi/linux/fs.h`).
 pub mod category {
     /// Written since the page was write-protected.
     pub const WRITTEN: u64 = 1 << 1;
@@ -23,7 +23,7 @@ pub mod category {
     pub const HUGE: u64 = 1 << 6;
 }
 
-/// Pages next to each other that are alike: start, end (exclusive), and those categories asked for that they have.
+/// Adjacent pages that are alike: start, end (exclusive), and which of the requested categories they have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct PageRun {
@@ -61,10 +61,10 @@ const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
 const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
 const FEATURE_WP_ASYNC: u64 = 1 << 15;
 
-/// Runs answered in one call.
+/// Runs returned by one call.
 const RUNS: usize = 1024;
 
-/// Hands over, ascending, the runs of pages of a process from `start` to `end` that have any of the categories.
+/// Passes on, in ascending order, the runs of pages of a process from `start` to `end` that have any of the categories.
 ///
 /// Errors: `ENOTTY` the kernel is older than 6.7, `EACCES` the process belongs to another user, `ESRCH` it has ended.
 pub fn scan(pid: u32, start: u64, end: u64, any_of: u64, each: impl FnMut(PageRun)) -> io::Result<()> {
@@ -79,19 +79,19 @@ fn scan_with(pagemap: &File, mut argument: ScanArgument, mut each: impl FnMut(Pa
     argument.vec = runs.as_mut_ptr() as u64;
     argument.vec_len = RUNS as u64;
     while argument.start < argument.end {
-        // SAFETY: the argument has the size and shape that the kernel expects, and `vec` holds room for `vec_len` runs, of which
-        // any bit pattern is a value.
+        // SAFETY: the argument has the size and layout that the kernel expects, and `vec` has room for `vec_len` runs, for which any bit
+        // pattern is a value.
         let found = checked(unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) })?;
         let found = (found as usize).min(RUNS);
         runs[..found].iter().for_each(|&run| each(run));
-        // The kernel's own word for where it ended (`walk_end`) is out of date if it had to empty its buffer of 512 runs on the way (seen
-        // on 6.18): who goes on from there sees runs twice. Where there was room for more runs, all was walked.
+        // The kernel's own `walk_end` is stale if it had to flush its buffer of 512 runs on the way (seen on 6.18): continuing from there
+        // yields runs twice. If there was room for more runs, the whole range was walked.
         argument.start = if found < RUNS { argument.end } else { runs[found - 1].end };
     }
     Ok(())
 }
 
-/// Sees which pages of this process's own memory are written, without any privilege, and without a fault that anyone handles.
+/// Tracks which pages of this process's own memory are written, without any privilege, and without a fault that user space handles.
 #[derive(Debug)]
 pub struct WriteWatch {
     /// Write protection ends when it is closed.
@@ -100,30 +100,30 @@ pub struct WriteWatch {
 }
 
 impl WriteWatch {
-    /// Ready to watch. Errors: `ENOSYS`, `EINVAL` the kernel is older than 6.7, `EPERM` forbidden (seccomp).
+    /// Prepares to track. Errors: `ENOSYS`, `EINVAL` the kernel is older than 6.7, `EPERM` forbidden (seccomp).
     pub fn new() -> io::Result<Self> {
         let faults = faults::open(FEATURE_WP_ASYNC | FEATURE_WP_UNPOPULATED | FEATURE_WP_HUGETLBFS_SHMEM)?;
         Ok(Self { faults, pagemap: File::open("/proc/self/pagemap")? })
     }
 
-    /// Watches memory of this process from now on, until this value is dropped or it is unmapped; all of it counts as not written. What of
-    /// it is watched already may be added again.
+    /// Tracks memory of this process until it is unmapped or this value is dropped; all of it counts as not written. Memory that is
+    /// tracked already may be added again.
     ///
-    /// Errors: `EINVAL` nothing is mapped there, or of a kind that cannot be protected, `EBUSY` another userfaultfd watches it.
+    /// Errors: `EINVAL` nothing is mapped there, or it is of a kind that cannot be protected; `EBUSY` another userfaultfd has it.
     pub fn add(&self, start: u64, len: u64) -> io::Result<()> {
-        // Asynchronous protection changes no contents, and a write to protected memory goes on by itself.
+        // Asynchronous protection changes no contents, and a write to protected memory simply proceeds.
         faults::register(&self.faults, start, len, REGISTER_MODE_WP)?;
         self.take_written(start, len, |_| ())
     }
 
-    /// Watches this part no more, which the kernel then may put on huge pages. Errors: `EINVAL` it is not watched whole.
+    /// Stops tracking this part, so the kernel may put it on huge pages. Errors: `EINVAL` not all of it is tracked.
     pub fn remove(&self, start: u64, len: u64) -> io::Result<()> {
         faults::unregister(&self.faults, start, len)
     }
 
-    /// Hands over the runs of pages written since they were last taken, ascending, and watches them anew.
+    /// Passes on, in ascending order, the runs of pages written since the last call, and protects them again.
     ///
-    /// Errors: `EPERM` something there is not watched, such as what was mapped there meanwhile; what was written may be lost.
+    /// Errors: `EPERM` something there is not tracked, such as a mapping made meanwhile; the record of writes may be lost.
     pub fn take_written(&self, start: u64, len: u64, each: impl FnMut(PageRun)) -> io::Result<()> {
         let argument = ScanArgument {
             flags: SCAN_PROTECT_MATCHING | SCAN_CHECK_PROTECTED,
@@ -218,7 +218,7 @@ mod tests {
         let place = (start as usize + 8 * PAGE) as *mut libc::c_void;
         let (rights, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
-        // SAFETY: it replaces pages of our own mapping by empty ones of the same kind, to which nobody refers just now.
+        // SAFETY: it replaces pages of our own mapping, which nobody refers to now, with empty ones of the same kind.
         assert_eq!(unsafe { libc::mmap(place, 8 * PAGE, rights, kind, -1, 0) }, place);
         let error = watch.take_written(start, len, |_| ()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EPERM));

@@ -1,10 +1,10 @@
 //! Performance events, `perf_event_open(2)`: counters, and samples that the kernel puts into a ring of memory.
 //!
-//! Owns: the descriptors, the ring and the order in which it is read. Never touches: what a record means; its bytes are handed over.
+//! Owns: the descriptors, the ring, and reading it in order. Never touches: what a record means; its bytes are passed on.
 //!
-//! The system call is made through `libc` with the head of `struct perf_event_attr`, which is smaller than what the crates for it
-//! bring: `perf-event-open-sys` is generated from the whole header and leaves the ring to its user, `perf-event2` has both, with
-//! five further crates and a parser of every record there is, of which two are wanted.
+//! The system call is made through `libc` with the first part of `struct perf_event_attr`, which takes less code than the crates for
+//! it: `perf-event-open-sys` is generated from the whole header and leaves the ring to its user; `perf-event2` has both, with five
+//! further crates and a parser for every kind of record, two of which are needed here.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -21,13 +21,13 @@ use crate::memory::SharedMapping;
 /// What is counted: `type`, `config`, `config1` and `config2` of `struct perf_event_attr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// The kind of device that counts it.
+    /// The kind of device (PMU) that counts it.
     pub kind: u32,
     /// Which of its events, in the device's own encoding.
     pub config: u64,
-    /// More of the encoding.
+    /// More of the encoding (`config1`).
     pub config1: u64,
-    /// More of the encoding.
+    /// More of the encoding (`config2`).
     pub config2: u64,
 }
 
@@ -36,16 +36,16 @@ pub struct Event {
 pub enum EventScope {
     /// In one thread, wherever it runs; the id is of this pid namespace, 0 is the caller.
     Thread(u32),
-    /// On one processor, whoever runs there.
+    /// On one processor, whichever thread runs there.
     Cpu(u32),
 }
 
 /// How many samples are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// About so many a second: the kernel adapts the period.
+    /// About this many a second: the kernel adapts the period.
     PerSecond(u64),
-    /// One in so many events.
+    /// One in this many events.
     OneIn(u64),
 }
 
@@ -54,17 +54,17 @@ pub enum Rate {
 pub struct Sampling {
     /// The event.
     pub event: Event,
-    /// Another event without which the device does not sample this one; it is only counted.
+    /// A group leader that the device requires for sampling this event; it is only counted.
     pub leader: Option<Event>,
-    /// How many samples.
+    /// How often.
     pub rate: Rate,
     /// What a sample holds, bits of `PERF_SAMPLE_*`.
     pub fields: u64,
-    /// How closely a sample must belong to its instruction (`precise_ip`).
+    /// How precisely a sample must be attributed to its instruction (`precise_ip`).
     pub precise: u8,
 }
 
-/// `struct perf_event_attr` as far as Linux 4.1 has it (`PERF_ATTR_SIZE_VER5`); kernels take any size that they know.
+/// `struct perf_event_attr` as of Linux 4.1 (`PERF_ATTR_SIZE_VER5`); kernels accept any size that they know.
 #[derive(Default)]
 #[repr(C)]
 struct Attributes {
@@ -89,7 +89,6 @@ struct Attributes {
     reserved: u16,
 }
 
-// Bits of `flags`.
 const DISABLED: u64 = 1;
 const INHERIT: u64 = 1 << 1;
 const FREQUENCY: u64 = 1 << 10;
@@ -142,12 +141,12 @@ impl Attributes {
     }
 }
 
-/// Several events counted together in one thread, and in those that it starts from now on.
+/// Several events counted together in one thread, and in threads that it starts from now on.
 #[derive(Debug)]
 pub struct Counters(Vec<File>);
 
 impl Counters {
-    /// Counters of each of these threads, but for those that have ended meanwhile.
+    /// Counters for each of these threads, except those that have ended meanwhile.
     ///
     /// Errors: as [`Counters::open`], for any of them.
     pub fn of_threads(events: &[Event], threads: &[u32]) -> io::Result<Vec<Self>> {
@@ -158,7 +157,7 @@ impl Counters {
         threads.iter().filter_map(open).collect()
     }
 
-    /// Counts from now on. The events share the device's time, so that their counts can be compared.
+    /// Starts counting. The events are scheduled as a group, so their counts can be compared.
     ///
     /// Errors: as [`Sampler::open`].
     pub fn open(events: &[Event], thread: u32) -> io::Result<Self> {
@@ -174,7 +173,7 @@ impl Counters {
         Ok(Self(group.into_iter().map(File::from).collect()))
     }
 
-    /// The counts so far, in the order of the events. Where others wanted the device too, they are scaled up to the whole time.
+    /// The counts so far, in the order of the events. If the device was shared with others, they are scaled up to the whole time.
     ///
     /// Errors: the kernel refuses to read a counter, or has given its event up (`UnexpectedEof`).
     pub fn read(&mut self) -> io::Result<Vec<f64>> {
@@ -193,10 +192,10 @@ fn word(bytes: &[u8; 24], at: usize) -> u64 {
     u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
 
-/// Samples of one event, as the kernel takes them.
+/// Samples of one event.
 #[derive(Debug)]
 pub struct Sampler {
-    /// The events, the leader first; closing them ends sampling.
+    /// The events, leader first; closing them ends sampling.
     events: Vec<OwnedFd>,
     ring: Ring,
     /// The records last taken.
@@ -204,10 +203,10 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Bytes of records that wait to be taken; beyond them the kernel counts what it loses.
+    /// Bytes of records waiting to be taken; beyond that the kernel counts lost records.
     pub const RING: usize = 32 << 10;
 
-    /// Ready to sample, but not sampling yet.
+    /// Prepares to sample, but does not start yet.
     ///
     /// Errors: `ENOENT`, `EINVAL`, `EOPNOTSUPP` no device samples this here or in this way, `EACCES`, `EPERM` CAP_PERFMON is missing
     /// or too much memory is locked, `ESRCH` no such thread, `EMFILE` too many files are open.
@@ -217,7 +216,7 @@ impl Sampler {
             events.push(Attributes { flags: DISABLED, ..Attributes::of(leader) }.open(scope, None)?);
         }
         let mut attributes = Attributes::sampling(what);
-        // Of a group the leader alone is switched on and off.
+        // In a group only the leader is switched on and off.
         attributes.flags |= if events.is_empty() { DISABLED } else { 0 };
         let sampled = attributes.open(scope, events.first())?;
         let ring = Ring::map(&sampled)?;
@@ -227,13 +226,13 @@ impl Sampler {
 
     /// Starts sampling.
     ///
-    /// Errors: the kernel refuses the ioctl, as where a security module forbids it.
+    /// Errors: the kernel refuses the ioctl, for example because a security module forbids it.
     pub fn enable(&self) -> io::Result<()> {
         // SAFETY: this request takes a number, here 0, and no memory of ours.
         checked(unsafe { libc::ioctl(self.events[0].as_raw_fd(), IOC_ENABLE, 0) }).map(drop)
     }
 
-    /// The records since they were last taken, whole and one after the other, each with its `struct perf_event_header`.
+    /// The records added since the last call, whole and in sequence, each with its `struct perf_event_header`.
     pub fn take(&mut self) -> &[u8] {
         self.taken.clear();
         self.ring.take(&mut self.taken);
@@ -246,14 +245,14 @@ impl Sampler {
 struct Ring(SharedMapping);
 
 const PAGE: usize = 4096;
-/// Where the page says how far the kernel has written, in bytes since the beginning.
+/// Where the kernel says how far it has written, in bytes since the beginning.
 const DATA_HEAD: usize = 1024;
-/// Where it is told how far we have read.
+/// Where we say how far we have read.
 const DATA_TAIL: usize = 1032;
 
 impl Ring {
     fn map(event: &OwnedFd) -> io::Result<Self> {
-        // The kernel keeps from overwriting what was not read yet only where the page can be written.
+        // Only if the page is writable does the kernel refrain from overwriting unread records.
         let access = ProtFlags::READ | ProtFlags::WRITE;
         SharedMapping::of(event, PAGE + Sampler::RING, access).map(Self)
     }
@@ -268,10 +267,10 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.start().add(at).cast()) }
     }
 
-    /// Appends the bytes between tail and head, and gives their room back to the kernel.
+    /// Appends the bytes between tail and head, and returns their space to the kernel.
     fn take(&mut self, taken: &mut Vec<u8>) {
         let tail = self.position(DATA_TAIL).load(Ordering::Relaxed);
-        // Acquire: the records are read only after the head that covers them.
+        // Acquire: records are read only after the head that covers them.
         let head = self.position(DATA_HEAD).load(Ordering::Acquire);
         let len = (head.wrapping_sub(tail) as usize).min(Sampler::RING);
         let from = tail as usize % Sampler::RING;
@@ -281,7 +280,7 @@ impl Ring {
             // and the exclusive borrow keeps every other reader away.
             taken.extend_from_slice(unsafe { std::slice::from_raw_parts(self.start().add(PAGE + from), len) });
         }
-        // Release: the room is given back only after the records were copied.
+        // Release: the space is returned only after the records were copied.
         self.position(DATA_TAIL).store(head, Ordering::Release);
     }
 }
@@ -298,7 +297,7 @@ mod tests {
     const FAULTS: Sampling =
         Sampling { event: PAGE_FAULTS, leader: None, rate: Rate::OneIn(1), fields: ADDRESS, precise: 0 };
 
-    /// None where this process may not.
+    /// None if this process is not permitted.
     fn permitted<T>(result: io::Result<T>) -> Option<T> {
         match result {
             Err(error) if [libc::EACCES, libc::EPERM, libc::ENOSYS].contains(&error.raw_os_error().unwrap_or(0)) => {
@@ -309,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Memory that takes base pages when it is touched.
+    /// Memory that is filled with base pages when touched.
     fn memory(pages: usize) -> AlignedMemory {
         let mut memory = AlignedMemory::anonymous(pages * PAGE).unwrap();
         memory.advise(0, pages * PAGE, OwnAdvice::NoHugePage).unwrap();
@@ -320,7 +319,7 @@ mod tests {
         pages.for_each(|page| memory.bytes_mut()[page * PAGE] = 1);
     }
 
-    /// The addresses in the memory that records of 16 bytes (header and address) tell.
+    /// The addresses in `memory` that the 16-byte records (header and address) contain.
     fn addresses(records: &[u8], memory: &AlignedMemory) -> Vec<u64> {
         let (records, rest) = records.as_chunks::<16>();
         assert!(rest.is_empty());
@@ -342,7 +341,7 @@ mod tests {
             touch(&mut memory, first..(first + PIECE).min(PAGES));
             found.extend(addresses(sampler.take(), &memory));
         }
-        // A fault may be taken twice, if the kernel has to begin anew.
+        // A fault may be recorded twice if the kernel has to retry it.
         found.dedup();
         let expected: Vec<u64> = (0..PAGES).map(|page| memory.address() + (page * PAGE) as u64).collect();
         assert_eq!(found, expected);

@@ -1,9 +1,9 @@
-//! What the preload library has done with a program's memory, in counters that its processes share with the launcher.
+//! What the preload library has done with a program's memory, in counters that the program's processes share with the launcher.
 //!
-//! Owns: the layout of the counters, the file that holds them. Never touches: what they are counted for.
+//! Owns: the layout of the counters and the file that holds them. Never touches: what the counts are used for.
 //!
-//! The launcher makes the file ([`CountsFile::create`]) and names it in `HUGEPILOT_COUNTS`; each process that loads the library maps it
-//! ([`PlacementCounts::attach`]) and adds to it. Counters only rise, so that what a process counted stays when it has ended.
+//! The launcher creates the file ([`CountsFile::create`]) and names it in `HUGEPILOT_COUNTS`; each process that loads the library maps
+//! it ([`PlacementCounts::attach`]) and adds to it. Counters only rise, so a process's counts remain after it has ended.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -20,30 +20,30 @@ use crate::memory::SharedMapping;
 
 /// The first eight bytes of the file.
 const MAGIC: [u8; 8] = *b"hugecnts";
-/// Rises with each change of the layout.
+/// Incremented with each change of the layout.
 const VERSION: u32 = 1;
 
 macro_rules! counters {
     ($($(#[$says:meta])* $name:ident,)*) => {
-        /// The file's contents: a head, and a counter of 8 bytes for each name, in the processor's byte order.
+        /// The file's contents: a header, and an 8-byte counter for each name, in native byte order.
         #[derive(Debug)]
         #[repr(C)]
         pub struct PlacementCounts {
             magic: [u8; 8],
             version: u32,
-            /// Of the whole, in bytes.
+            /// Size of the whole, in bytes.
             size: u32,
             $($(#[$says])* pub $name: AtomicU64,)*
         }
 
-        /// What the counters said at one time.
+        /// The counters' values at one time.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Tally {
             $($(#[$says])* pub $name: u64,)*
         }
 
         impl PlacementCounts {
-            /// What they say now.
+            /// The current values.
             pub fn tally(&self) -> Tally {
                 Tally { $($name: self.$name.load(Ordering::Relaxed),)* }
             }
@@ -59,66 +59,66 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Processes that loaded the library, children that were forked without exec not among them.
+    /// Processes that loaded the library, not counting children that were forked without exec.
     processes,
-    /// Calls of mmap for 2 MiB and more of private memory, which the library could place.
+    /// Calls of mmap for 2 MiB or more of private memory, which the library could place.
     mmap_eligible_calls,
-    /// What these asked for. It is the sum of the three that follow.
+    /// Bytes that these calls requested: the sum of the three that follow.
     mmap_eligible_bytes,
     /// On reserved huge pages.
     mmap_hugetlb_bytes,
-    /// On memory for which transparent huge pages were asked; whether they came, smaps tells.
+    /// With transparent huge pages requested; smaps tells whether they materialised.
     mmap_thp_bytes,
-    /// Left as the program asked for it.
+    /// Left as the program requested.
     mmap_ordinary_bytes,
-    /// Why not from the pool: it had too few pages to give out, or a group's limit was reached.
+    /// Why not from the pool: it had too few free pages, or a group's limit was reached.
     pool_empty_bytes,
-    /// Why not from the pool: too small, or the part that is no whole huge page.
+    /// Why not from the pool: too small, or the remainder beyond whole huge pages.
     pool_too_small_bytes,
     /// Why not at all: no room in the address space (RLIMIT_AS, strict overcommit, too many mappings).
     address_space_limit_bytes,
-    /// Why not from the pool, or not at all: the kernel refuses (seccomp, no huge pages in this kernel, no such page size).
+    /// Why not from the pool, or not at all: the kernel refused (seccomp, no huge pages in this kernel, no such page size).
     refused_bytes,
-    /// Why not at all: a small piece for a thread other than the first, which most likely uses little of it.
+    /// Why not at all: a small mapping for a thread other than the first, which most likely uses little of it.
     thread_small_bytes,
-    /// Copied for children that were forked, because memory from the pool cannot be shared with them safely.
+    /// Copied for forked children, because memory from the pool cannot be shared with them safely.
     fork_copied_bytes,
-    /// Not copied for children, for lack of memory or because a thread forks on a stack in it: they share it with their parent, and need
-    /// the pool to write to it.
+    /// Not copied for forked children, for lack of memory or because a thread forks on a stack in it: they share it with their parent,
+    /// and need pool pages to write to it.
     fork_shared_bytes,
-    /// Taken from the pool and made ordinary memory later, because the program did with it what huge pages cannot.
+    /// Taken from the pool and later turned into ordinary memory, because the program used it in a way that huge pages do not support.
     made_ordinary_bytes,
-    /// Unmapped by the program, and kept because the rest of the same huge page is in use.
+    /// Unmapped by the program, but kept because the rest of the huge page is in use.
     kept_bytes,
-    /// Memory that keeps rights which the program took from it, because the rest of the same huge page has them.
+    /// Memory that keeps access rights that the program removed, because the rest of the huge page has them.
     widened_bytes,
     /// Segments of System V shared memory of 2 MiB and more that were created.
     shm_eligible_bytes,
     /// Of these, on reserved huge pages.
     shm_hugetlb_bytes,
-    /// Of these, with transparent huge pages asked for when they were attached.
+    /// Of these, with transparent huge pages requested when they were attached.
     shm_thp_bytes,
     /// Program text in whole, aligned 2 MiB.
     text_eligible_bytes,
-    /// Of that, put on huge pages where it is: it stays the file's.
+    /// Of that, put on huge pages in place: it still belongs to the file.
     text_collapsed_bytes,
     /// Of that, replaced by a copy on huge pages.
     text_copied_bytes,
 }
 
 impl PlacementCounts {
-    /// Maps a file of counters, for as long as this process lives. None where there is no such file, it cannot be had, or it is of
-    /// another version. Allocates nothing.
+    /// Maps a file of counters for the lifetime of this process. None if the file does not exist, cannot be mapped, or is of another
+    /// version. Allocates nothing.
     pub fn attach(path: &CStr) -> Option<&'static Self> {
-        // Not to wait for whoever opens the other end, if it is a pipe.
+        // Do not wait for the other end, in case it is a pipe.
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = open(path, flags, Mode::empty()).ok()?;
         let about = fstat(&file).ok()?;
         let whole = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile
             && u64::try_from(about.st_size).ok()? == size_of::<Self>() as u64;
         let mapped = whole.then(|| map(&file).ok())??;
-        // SAFETY: it stays mapped to the end of the process if it is what it should be, and is not read any more if it is not; all
-        // its fields are integers, for which any bytes are a value, and those that others change are atomic.
+        // SAFETY: a valid file stays mapped until the process ends, and an invalid one is not read any more; all fields are integers,
+        // for which any bytes are a value, and those that others change are atomic.
         let counts: &'static Self = unsafe { mapped.start.cast().as_ref() };
         let known = counts.magic == MAGIC && counts.version == VERSION && counts.size as usize == size_of::<Self>();
         known.then(|| {
@@ -128,7 +128,7 @@ impl PlacementCounts {
     }
 }
 
-/// A file of counters, in memory, as the launcher has it. It goes with this value, and for processes that have mapped it with them.
+/// The launcher's file of counters, in memory. It lasts as long as this value and any process's mapping of it.
 #[derive(Debug)]
 pub struct CountsFile {
     file: OwnedFd,
@@ -136,7 +136,7 @@ pub struct CountsFile {
 }
 
 impl CountsFile {
-    /// A new one, all at zero. It can never be cut short, which would end whoever has it mapped (SIGBUS).
+    /// A new file, all counters zero. It is sealed against shrinking, which would kill every process that has it mapped (SIGBUS).
     ///
     /// Errors: no descriptors or no memory are left.
     pub fn create() -> io::Result<Self> {
@@ -151,12 +151,12 @@ impl CountsFile {
         Ok(Self { file, counts })
     }
 
-    /// Where this user's processes find it for as long as this one lives, for `HUGEPILOT_COUNTS`.
+    /// The path for `HUGEPILOT_COUNTS`, valid for this user's processes as long as this process lives.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
 
-    /// What was counted up to now.
+    /// The counts up to now.
     pub fn tally(&self) -> Tally {
         // SAFETY: mapped until drop; as in `PlacementCounts::attach`.
         unsafe { self.counts.start.cast::<PlacementCounts>().as_ref() }.tally()

@@ -1,4 +1,4 @@
-//! Processes held by file descriptor, so that a recycled pid is never mistaken for the target; signals.
+//! Processes held by pidfd, so a recycled pid is never mistaken for the target; signals.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::answer::checked;
 
-/// A handle on one process; it stays on that process even when the pid is used again.
+/// A handle to one process; it keeps referring to that process even when the pid is used again.
 #[derive(Debug)]
 pub struct PidFd {
     pid: u32,
@@ -16,7 +16,7 @@ pub struct PidFd {
 }
 
 impl PidFd {
-    /// Opens a process by the id that it has in this process's pid namespace.
+    /// Opens a process by its id in this process's pid namespace.
     ///
     /// Errors: `ESRCH` no such process here, `EINVAL` the id is a thread's and not a process's.
     pub fn open(pid: u32) -> io::Result<Self> {
@@ -26,7 +26,7 @@ impl PidFd {
         Ok(Self { pid, fd })
     }
 
-    /// The id the process was opened by.
+    /// The id that the process was opened by.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -47,21 +47,21 @@ impl PidFd {
 /// The thread that calls.
 const ITSELF: i32 = 0;
 
-/// While it lives, the calling thread runs as soon as it wakes, before all ordinary threads (`SCHED_FIFO`), and threads that it
-/// starts do not. Without the right to (CAP_SYS_NICE) nothing changes. For work that is short, or that others wait for.
+/// While it lives, the calling thread runs as soon as it wakes, before all ordinary threads (`SCHED_FIFO`); threads that it starts
+/// do not inherit this. Without CAP_SYS_NICE nothing changes. For work that is short, or that others wait for.
 #[derive(Debug)]
 pub struct Punctual {
-    /// The policy and priority to go back to; None if nothing changed.
+    /// The previous policy and priority; None if nothing changed.
     before: Option<(i32, libc::sched_param)>,
-    // Ends on the thread that it began on.
+    // Must be dropped on the thread that created it.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl Punctual {
-    /// From now on, before others that are punctual with a lower `priority` (1 to 99).
+    /// Starts, with precedence over punctual threads of a lower `priority` (1 to 99).
     pub fn begin(priority: u8) -> Self {
         let mut parameters = libc::sched_param { sched_priority: 0 };
-        // SAFETY: takes a number, and tells the policy.
+        // SAFETY: takes a number, and returns the policy.
         let policy = unsafe { libc::sched_getscheduler(ITSELF) };
         // SAFETY: the parameters are written to memory of their type.
         let told = unsafe { libc::sched_getparam(ITSELF, &raw mut parameters) } == 0 && policy >= 0;
@@ -74,14 +74,14 @@ impl Punctual {
 impl Drop for Punctual {
     fn drop(&mut self) {
         if let Some((policy, parameters)) = self.before {
-            // Who may not take the second flag off may still leave the first policy.
+            // A process that may not clear the reset-on-fork flag may still leave the real-time policy.
             let _ = set_policy(ITSELF, policy, parameters)
                 .or_else(|_| set_policy(ITSELF, policy | libc::SCHED_RESET_ON_FORK, parameters));
         }
     }
 }
 
-/// Lets a thread of this process run only while no ordinary thread wants its processor (`SCHED_IDLE`), or as an ordinary one again.
+/// Lets a thread of this process run only while no ordinary thread needs its processor (`SCHED_IDLE`), or makes it ordinary again.
 ///
 /// Errors: `ESRCH` it has ended, `EPERM` back to ordinary without CAP_SYS_NICE.
 pub fn make_yield(thread: Pid, yields: bool) -> io::Result<()> {
@@ -107,7 +107,7 @@ mod tests {
     use rustix::thread::gettid;
 
     fn policy() -> i32 {
-        // SAFETY: 0 means the calling thread, of which the policy is told.
+        // SAFETY: 0 means the calling thread; the call returns its policy.
         unsafe { libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK }
     }
 

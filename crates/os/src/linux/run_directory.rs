@@ -1,4 +1,4 @@
-//! `/run/hugepilot`: what lasts until the machine is shut down.
+//! `/run/hugepilot`: state that lasts until the machine is shut down.
 //!
 //! Owns: the directory, its rights, and how a file there is replaced. Never touches: what the files mean.
 
@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Where it is.
+/// The path.
 pub const RUN_DIRECTORY: &str = "/run/hugepilot";
 
-/// Makes the run directory, or the one that stands for it, unless it is there. Everybody may search it for the control socket, whatever
-/// the umask says.
+/// Creates the run directory (or the given substitute) if it does not exist. All users may traverse it to reach the control socket,
+/// whatever the umask.
 ///
 /// Errors: the directory cannot be created, or its mode cannot be set (`EACCES`, `EROFS`, `ENOSPC`).
 pub fn ensure(directory: &Path) -> io::Result<()> {
@@ -22,13 +22,12 @@ pub fn ensure(directory: &Path) -> io::Result<()> {
     fs::set_permissions(directory, Permissions::from_mode(0o755))
 }
 
-/// Writes a file whole or not at all: whoever reads it finds what was there before, or all of the new contents. Its mode is this, whatever
-/// the umask says.
+/// Writes a file atomically: readers see either the previous contents or all of the new. It gets this mode, whatever the umask.
 ///
-/// Errors: a file beside it cannot be written, or not be renamed (`EACCES`, `EROFS`, `ENOSPC`).
+/// Errors: a temporary file next to it cannot be written or renamed (`EACCES`, `EROFS`, `ENOSPC`).
 pub fn replace_file(path: &Path, mode: u32, contents: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("new");
-    // Nobody else's business until it has its mode.
+    // Private until it has its final mode.
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
     file.write_all(contents)?;
     file.set_permissions(Permissions::from_mode(mode))?;

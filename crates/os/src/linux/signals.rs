@@ -1,7 +1,7 @@
 //! Signals that carry a number from one process to another, and waiting for them together with descriptors.
 //!
-//! A real-time signal ends a process that does not handle it. So a sender checks first (`SigCgt` in `/proc/PID/status`), and a receiver
-//! installs a handler first.
+//! A real-time signal kills a process that does not handle it. So a sender first checks for a handler (`SigCgt` in `/proc/PID/status`),
+//! and a receiver installs one first.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -17,7 +17,7 @@ use crate::answer::{checked, made};
 /// What this process does on a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// What the kernel does by itself.
+    /// The kernel's default action.
     Default,
     /// Nothing.
     Ignored,
@@ -38,15 +38,15 @@ pub fn disposition(signal: i32) -> io::Result<Disposition> {
     })
 }
 
-/// Whether this process ignores a signal; a program that it starts then ignores it too, unless that one decides otherwise.
+/// Whether this process ignores a signal; programs that it starts inherit that unless they decide otherwise.
 pub fn is_ignored(signal: Signal) -> bool {
     disposition(signal.as_raw()).is_ok_and(|disposition| disposition == Disposition::Ignored)
 }
 
-/// From now on the calling thread takes no signal but this one, and those that its own instructions raise. Threads that it starts take
-/// none either.
+/// From now on the calling thread, and threads that it starts, receive no signal but this one and those raised by their own
+/// instructions.
 pub fn take_only(signal: i32) {
-    // SAFETY: both sets are made by the calls that are there for it, and live through them.
+    // SAFETY: both sets are initialised by the calls for that purpose, and live through them.
     unsafe {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
@@ -57,8 +57,8 @@ pub fn take_only(signal: i32) {
     }
 }
 
-/// Waits until one of the descriptors can be read or has hung up, or the time is over; meanwhile the thread takes this signal even if
-/// it blocks it otherwise. Says of each descriptor whether something happened; a signal ends the wait with none.
+/// Waits until one of the descriptors is readable or hung up, or the time limit expires; meanwhile the thread receives this signal even
+/// if it is blocked. Says for each descriptor whether something happened; a signal ends the wait with none.
 ///
 /// Errors: `ENOMEM`, `EINVAL` more descriptors than a process may have.
 pub fn wait_open_to(signal: i32, waits_for: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<Vec<bool>> {
@@ -69,7 +69,8 @@ pub fn wait_open_to(signal: i32, waits_for: &[BorrowedFd<'_>], limit: Option<Dur
         tv_nsec: limit.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the sets are made by the calls that are there for it; `polled` holds as many as are told; all live through the calls.
+    // SAFETY: the sets are initialised by the calls for that purpose; `polled` has as many entries as it says; all live through the
+    // calls.
     let found = unsafe {
         let mut mask = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut mask);
@@ -84,29 +85,28 @@ pub fn wait_open_to(signal: i32, waits_for: &[BorrowedFd<'_>], limit: Option<Dur
     }
 }
 
-/// Who gets a signal.
+/// The recipient of a signal.
 #[derive(Debug)]
 pub struct Addressee {
     fd: OwnedFd,
 }
 
 impl Addressee {
-    /// One thread of a process, so that no other is interrupted. Errors: `EINVAL` the kernel is older than 6.9, `ESRCH` no such
-    /// thread.
+    /// One thread of a process, so no other is interrupted. Errors: `EINVAL` the kernel is older than 6.9, `ESRCH` no such thread.
     pub fn thread(thread: u32) -> io::Result<Self> {
         // SAFETY: takes numbers and gives a new descriptor, which nobody else has, or an error.
         let fd = unsafe { made(libc::syscall(libc::SYS_pidfd_open, thread, libc::PIDFD_THREAD)) }?;
         Ok(Self { fd })
     }
 
-    /// Whichever thread of the process takes it. Errors: no descriptors are left.
+    /// Any thread of the process. Errors: no descriptors are left.
     pub fn process(process: &PidFd) -> io::Result<Self> {
         Ok(Self { fd: process.as_fd().try_clone_to_owned()? })
     }
 
     /// Sends a real-time signal with a number, as if by `sigqueue(3)`.
     ///
-    /// Errors: `EAGAIN` too many signals wait for that user already, `ESRCH` it has ended, `EPERM` it belongs to another user
+    /// Errors: `EAGAIN` the user has too many pending signals, `ESRCH` the process has ended, `EPERM` it belongs to another user
     /// (CAP_KILL).
     pub fn send(&self, signal: i32, number: u64) -> io::Result<()> {
         let information = Information {
@@ -119,7 +119,7 @@ impl Addressee {
             number,
             rest: [0; 96],
         };
-        // SAFETY: the kernel reads a `siginfo_t`, whose size and shape `Information` has, every byte of it written.
+        // SAFETY: the kernel reads a `siginfo_t`; `Information` has its size and layout, with every byte written.
         let sent = unsafe {
             libc::syscall(libc::SYS_pidfd_send_signal, self.fd.as_raw_fd(), signal, &raw const information, 0)
         };
@@ -127,7 +127,7 @@ impl Addressee {
     }
 }
 
-/// `siginfo_t` on 64-bit Linux, as it is for `SI_QUEUE`.
+/// `siginfo_t` on 64-bit Linux, in its form for `SI_QUEUE`.
 #[repr(C)]
 struct Information {
     signal: i32,
@@ -157,7 +157,7 @@ mod tests {
         let signal = libc::SIGRTMIN() + 9;
         assert_eq!(disposition(signal).unwrap(), Disposition::Default);
         let note = |information: &libc::siginfo_t| {
-            // SAFETY: the signal was queued, so that it carries a value.
+            // SAFETY: the signal was queued, so it carries a value.
             NUMBER.store(unsafe { information.si_value() }.sival_ptr as u64, Ordering::SeqCst);
         };
         // SAFETY: the handler stores a number, which is async-signal-safe.
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(disposition(signal).unwrap(), Disposition::Handled);
         // SAFETY: it takes nothing and cannot fail.
         let to = match Addressee::thread(unsafe { libc::gettid() } as u32) {
-            // A signal for the whole process would go to another of the test's threads.
+            // A process-directed signal would go to another of the test's threads.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 return eprintln!("skipped: this kernel sends signals to whole processes only (before 6.9)");
             }

@@ -1,7 +1,7 @@
-//! Unix sockets: connecting in time, and descriptors that travel with a message.
+//! Unix sockets: connecting with a time limit, and passing descriptors along with a message.
 //!
-//! Waiting ends with EINTR whenever a signal is handled meanwhile, if the socket has a time limit, even where other calls are restarted. So
-//! it is tried again here, for as long as the limit says.
+//! With a time limit on the socket, a wait ends with EINTR when a signal is handled, even where other calls are restarted. So calls are
+//! retried here until the limit.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,9 +17,9 @@ use rustix::net::{
     SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, send, sendmsg, socket_with,
 };
 
-/// Connects, or errors in time where somebody listens but does not accept. Each later write takes at most this time, too.
+/// Connects, or fails in time if the listener does not accept. Each later write takes at most this long, too.
 ///
-/// Errors: `ENOENT`, `ECONNREFUSED` nobody listens there, `EAGAIN` it took too long.
+/// Errors: `ENOENT`, `ECONNREFUSED` nobody listens there, `EAGAIN` timed out.
 pub fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
@@ -28,9 +28,9 @@ pub fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Sends all of these bytes; whoever is gone is an error and no SIGPIPE, whatever the program that this is part of does about that.
+/// Sends all of these bytes. A closed peer is an error and never SIGPIPE, whatever the program's disposition of that signal.
 ///
-/// Errors: `EPIPE`, `EAGAIN` it took too long.
+/// Errors: `EPIPE`, `EAGAIN` timed out.
 pub fn send_all(stream: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let sent = through_signals(&stream, Timeout::Send, || send(&stream, bytes, SendFlags::NOSIGNAL))?;
@@ -39,7 +39,7 @@ pub fn send_all(stream: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends bytes with a descriptor, in one attempt; says how many bytes went. Errors: `EAGAIN` none can be sent now, `EPIPE`.
+/// Sends bytes with a descriptor, in one attempt; returns how many bytes went. Errors: `EAGAIN` none can be sent now, `EPIPE`.
 pub fn send_with(stream: impl AsFd, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<usize> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut room);
@@ -48,7 +48,7 @@ pub fn send_with(stream: impl AsFd, bytes: &[u8], descriptor: BorrowedFd<'_>) ->
     Ok(sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
 }
 
-/// Receives bytes, and a descriptor if one came with them; says how many bytes. Errors: `EAGAIN` it took too long, `ECONNRESET`.
+/// Receives bytes, and a descriptor if one came with them; returns how many bytes. Errors: `EAGAIN` timed out, `ECONNRESET`.
 pub fn receive_with(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut room);
@@ -62,7 +62,7 @@ pub fn receive_with(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, O
     Ok((received.bytes, descriptor))
 }
 
-/// Tries again what a signal interrupts. The kernel begins the socket's time limit anew with each try, so it is kept here.
+/// Retries what a signal interrupts. The kernel restarts the socket's time limit with each try, so the deadline is kept here.
 fn through_signals<T>(
     socket: impl AsFd,
     waiting_to: Timeout,
@@ -120,7 +120,7 @@ mod tests {
         });
     }
 
-    /// Does this on a thread whose waiting is interrupted all the time. None where the kernel cannot send a signal to a thread.
+    /// Runs `what` on a thread whose waits are interrupted all the time. None if the kernel cannot send a signal to a thread.
     #[allow(unsafe_code, reason = "without a handler the signal would end the test")]
     fn interrupted<T: Send>(what: impl FnOnce() -> T + Send) -> Option<T> {
         let signal = libc::SIGRTMIN() + 10;
@@ -143,7 +143,7 @@ mod tests {
                 if waiting.is_finished() {
                     return Some(waiting.join().unwrap());
                 }
-                // It may have ended just now.
+                // The thread may just have ended.
                 let _ = thread.send(signal, 0);
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -1,6 +1,6 @@
 //! A request to stop, made by a signal and honoured between steps.
 //!
-//! Owns: the flag and sleeping that it can end. Never touches: what stopping means to the one who is asked.
+//! Owns: the flag, and sleeps that it interrupts. Never touches: what a caller does when it stops.
 
 use std::io;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::signals::is_ignored;
 /// Longest time between two polls of the flag.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Somebody asked to stop.
+/// A stop was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stopped on request")]
 pub struct Stopped;
 
-/// What a second signal of the same kind does.
+/// What a second signal does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecondSignal {
-    /// Ends the process at once: nothing has to be put back.
+    /// Ends the process at once: nothing has to be restored.
     Ends,
-    /// Nothing more than the first: settings of the machine must be put back.
+    /// Nothing more than the first: the machine's settings must be restored.
     Waits,
 }
 
@@ -32,7 +32,7 @@ pub enum SecondSignal {
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     flag: Arc<AtomicBool>,
-    /// Another one that this one obeys, too.
+    /// Another stop that this one obeys, too.
     other: Option<Arc<AtomicBool>>,
 }
 
@@ -46,7 +46,7 @@ impl Stop {
 
     /// A stop that these signals request from now on, unless they are ignored.
     ///
-    /// Errors: the kernel takes no handler for one of the signals (`sigaction(2)`).
+    /// Errors: the kernel refuses a handler for one of the signals (`sigaction(2)`).
     pub fn on(signals: &[Signal], second: SecondSignal) -> io::Result<Self> {
         let stop = Stop::default();
         let obeyed = signals.iter().copied().filter(|&signal| !is_ignored(signal));
@@ -61,36 +61,36 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Asks everyone to stop.
+    /// Requests a stop from everyone.
     pub fn request(&self) {
         self.flag.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the request back; whoever has stopped by then has stopped.
+    /// Withdraws the request; work that has stopped by then stays stopped.
     pub fn withdraw(&self) {
         self.flag.store(false, Ordering::Relaxed);
     }
 
-    /// One that is requested as soon as either of the two is.
+    /// A stop that is requested as soon as either of the two is.
     pub fn or(&self, other: &Stop) -> Stop {
         Stop { flag: Arc::clone(&self.flag), other: Some(Arc::clone(&other.flag)) }
     }
 
-    /// Whether someone asked.
+    /// Whether a stop is requested.
     pub fn requested(&self) -> bool {
         self.flag.load(Ordering::Relaxed) || self.other.as_ref().is_some_and(|other| other.load(Ordering::Relaxed))
     }
 
-    /// Lets the caller go on unless someone asked to stop.
+    /// Lets the caller continue unless a stop is requested.
     ///
-    /// Errors: someone asked to stop.
+    /// Errors: a stop is requested.
     pub fn check(&self) -> Result<(), Stopped> {
         if self.requested() { Err(Stopped) } else { Ok(()) }
     }
 
-    /// Sleeps until the deadline, or until stopping is requested, which is noticed within 20 ms.
+    /// Sleeps until the deadline or until a stop is requested, noticed within 20 ms.
     ///
-    /// Errors: someone asked to stop, before or during the sleep.
+    /// Errors: a stop was requested before or during the sleep.
     pub fn sleep_until(&self, deadline: Instant) -> Result<(), Stopped> {
         loop {
             self.check()?;

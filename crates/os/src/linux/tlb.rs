@@ -1,17 +1,17 @@
-//! How many translations of base pages the processor keeps for data: the entries of its TLB.
+//! How many base-page translations the processor caches for data: the entries of its TLB.
 //!
-//! Owns: reading what the processor says of itself (CPUID). Never touches: a system call; nothing here can fail.
+//! Owns: reading what the processor says about itself (CPUID). Never touches: system calls; nothing here can fail.
 //!
-//! A hypervisor may hide or invent these leaves, so what is impossible counts as unknown.
+//! A hypervisor may hide or invent these leaves, so impossible values count as unknown.
 #![allow(unsafe_code)]
 
-/// Fewer than any server processor has, and more than any: whatever lies outside is not believed.
+/// From fewer than any server processor has to more than any; values outside are not believed.
 const BELIEVED: std::ops::RangeInclusive<u64> = 64..=16_384;
 
-/// One answer of CPUID: EAX, EBX, ECX, EDX.
+/// One result of CPUID: EAX, EBX, ECX, EDX.
 type Leaf = [u32; 4];
 
-/// Entries for base pages of all levels of the data TLB of one processor together; None where the processor does not tell.
+/// Entries for base pages in all levels of one processor's data TLB together; None if the processor does not tell.
 pub fn tlb_entries() -> Option<u64> {
     entries(cpuid)
 }
@@ -36,7 +36,7 @@ fn entries(cpuid: impl Fn(u32, u32) -> Leaf) -> Option<u64> {
     BELIEVED.contains(&told).then_some(told)
 }
 
-/// Leaf 0x18, "deterministic address translation parameters" (Intel, volume 2A of the manual): a subleaf for each part of the TLB.
+/// Leaf 0x18, "deterministic address translation parameters" (Intel, volume 2A of the manual): one subleaf for each part of the TLB.
 fn deterministic(cpuid: &impl Fn(u32, u32) -> Leaf) -> u64 {
     const LEAF: u32 = 0x18;
     if cpuid(0, 0)[0] < LEAF {
@@ -53,15 +53,15 @@ fn extended(cpuid: &impl Fn(u32, u32) -> Leaf) -> u64 {
     const FIRST: u32 = 0x8000_0005;
     const SECOND: u32 = 0x8000_0006;
     const LAST_POSSIBLE: u32 = 0x8000_ffff;
-    // Since Zen 5 the second level is told in multiples of 32, and a bit, L2TlbSizeX32, says so. Hypervisors hide the bit (seen under KVM);
-    // but the first AMD processors of 64 bits had 512 entries there already.
+    // Since Zen 5 the second level is given in multiples of 32 if the bit L2TlbSizeX32 is set. Hypervisors hide the bit (seen under KVM),
+    // but even the first 64-bit AMD processors had 512 entries there, so a smaller number is in multiples, too.
     const FEATURES: u32 = 0x8000_0021;
     const SIZE_X32: u32 = 1 << 14;
     const LEAST_SECOND: u64 = 512;
     if !(SECOND..=LAST_POSSIBLE).contains(&cpuid(0x8000_0000, 0)[0]) {
         return 0;
     }
-    // Intel leaves both empty but for its caches, which stand elsewhere in them.
+    // Intel leaves both empty except for its caches, which are in other registers.
     let (first, second) = (cpuid(FIRST, 0)[1], cpuid(SECOND, 0)[1]);
     let second = u64::from(second >> 16 & 0xfff);
     let in_multiples =
@@ -97,7 +97,7 @@ mod tests {
             _ => [0; 4],
         };
         assert_eq!(entries(amd), Some(72 + 0xc00));
-        // A Zen 5: 96 and 4,096, with the bit that says how it is told, and as a hypervisor shows it.
+        // A Zen 5: 96 and 4,096, with the bit that gives the unit, and as a hypervisor shows it.
         let zen_5 = |features: u32| {
             move |leaf, _| match leaf {
                 0 => [0x10, 0, 0, 0],

@@ -1,7 +1,7 @@
-//! System calls that only programs under test make, to look like the processes that hugepilot meets.
+//! System calls made only by programs under test, which imitate the processes that hugepilot meets.
 //!
-//! Owns: children that share memory by fork, memory that is locked or forbidden, a memory policy of a whole thread, default signals, an empty virtual machine. Never touches:
-//! anything that hugepilot itself uses.
+//! Owns: children that share memory by fork, memory that is locked or inaccessible, a thread's memory policy, default signals, an empty
+//! virtual machine. Never touches: anything that hugepilot itself uses.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -15,23 +15,23 @@ use crate::nodes::{MOST_NODES, mask_of};
 /// `KVM_CREATE_VM`, from `linux/kvm.h`; part of the kernel's ABI.
 const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
 
-/// Forks a child that sleeps until the thread that called this ends, and so shares this process's private memory for that
-/// long. The child is never waited for: let the whole process end soon after.
+/// Forks a child that sleeps until the calling thread ends, sharing this process's private memory until then. Nobody waits for the child:
+/// let the whole process end soon after.
 ///
 /// Errors: `EAGAIN`, `ENOMEM`.
 pub fn fork_sleeper() -> io::Result<u32> {
-    // SAFETY: it takes nothing and touches no memory of ours.
+    // SAFETY: it takes no argument and touches no memory of ours.
     fork_child(|| _ = unsafe { libc::pause() })
 }
 
-/// The same with a child that reads a byte of each base page, again and again.
+/// The same with a child that reads a byte of each base page repeatedly.
 ///
 /// Errors: as [`fork_sleeper`].
 pub fn fork_reader(memory: &AlignedMemory) -> io::Result<u32> {
     fork_child(|| read(memory))
 }
 
-/// Forks a child that reads a byte of each base page once and ends, and waits for that.
+/// Forks a child that reads a byte of each base page once, and waits for it to end.
 ///
 /// Errors: `EAGAIN`, `ENOMEM`.
 pub fn fork_brief_reader(memory: &AlignedMemory) -> io::Result<()> {
@@ -40,7 +40,7 @@ pub fn fork_brief_reader(memory: &AlignedMemory) -> io::Result<()> {
         // SAFETY: it ends the child at once, and touches no memory of ours.
         unsafe { libc::_exit(0) }
     })?;
-    // SAFETY: the kernel writes nothing where it is given no place for the status.
+    // SAFETY: with a null pointer for the status the kernel writes nothing.
     checked(unsafe { libc::waitpid(child as libc::pid_t, std::ptr::null_mut(), 0) }).map(drop)
 }
 
@@ -48,21 +48,21 @@ fn read(memory: &AlignedMemory) {
     memory.bytes().iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte));
 }
 
-/// From now on pages that the calling thread, and threads that it starts, touch first come from these memory nodes in turn, as
-/// `numactl --interleave` arranges it. Memory with a policy of its own keeps that.
+/// From now on pages first touched by the calling thread, or threads that it starts, come from these memory nodes in turn, like with
+/// `numactl --interleave`. Memory with a policy of its own keeps it.
 ///
 /// Errors: `EINVAL` no such node, or it has no memory; `ENOSYS` the kernel was built without nodes.
 pub fn interleave_thread(nodes: &[u32]) -> io::Result<()> {
     let mask = mask_of(nodes).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     let (call, most) = (libc::SYS_set_mempolicy, MOST_NODES + 1);
-    // SAFETY: the kernel reads `MOST_NODES` bits of the mask, for which the number to pass is one more.
+    // SAFETY: the kernel reads `MOST_NODES` bits of the mask; the number to pass is one more.
     checked(unsafe { libc::syscall(call, libc::MPOL_INTERLEAVE, mask.as_ptr(), most) }).map(drop)
 }
 
-/// Forks a child that does the same for ever, which must be no more than reading memory and calls that are async-signal-safe.
+/// Forks a child that repeats `work` forever. `work` may only read memory and make async-signal-safe calls.
 fn fork_child(work: impl Fn()) -> io::Result<u32> {
-    // SAFETY: between fork and its end the child makes only calls that are async-signal-safe (man 7 signal-safety), and
-    // never returns to Rust code whose locks another thread may have held.
+    // SAFETY: between fork and its end the child makes only async-signal-safe calls (man 7 signal-safety), and never returns to Rust code
+    // whose locks another thread may have held.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: it takes plain numbers and touches no memory of ours.
@@ -74,12 +74,12 @@ fn fork_child(work: impl Fn()) -> io::Result<u32> {
     u32::try_from(child).map_err(|_| io::Error::last_os_error())
 }
 
-/// Obeys the signals that end a program, also where whoever started this process ignores them, as a shell does for what it runs
-/// in the background. Programs started from now on obey them too.
+/// Restores the default action of the signals that end a program, even if the parent ignores them, as a shell does for background jobs.
+/// Programs started from now on inherit this.
 pub fn obey_signals() {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
-        // SAFETY: the default action replaces whatever was there; no handler of ours can be lost, since programs under test call
-        // this before they install any.
+        // SAFETY: the default action replaces whatever was there; no handler of ours is lost, since programs under test call this before
+        // they install any.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
@@ -91,19 +91,20 @@ pub fn lock(memory: &AlignedMemory) -> io::Result<()> {
     Ok(unsafe { rustix::mm::mlock(bytes.as_ptr().cast_mut().cast(), bytes.len()) }?)
 }
 
-/// Makes every access to memory fault (`PROT_NONE`). It stays mapped, and resident, until the process ends.
+/// Makes every access to this memory fault (`PROT_NONE`). It stays mapped and resident until the process ends.
 ///
 /// Errors: `ENOMEM`.
 pub fn forbid(memory: AlignedMemory) -> io::Result<()> {
     let (start, len) = (memory.bytes().as_ptr().cast_mut().cast(), memory.bytes().len());
     std::mem::forget(memory);
-    // SAFETY: the range is mapped for ever, because its owner is forgotten, and nobody can refer to it any more.
+    // SAFETY: the range stays mapped forever because its owner is forgotten, and nobody can refer to it any more.
     Ok(unsafe { rustix::mm::mprotect(start, len, rustix::mm::MprotectFlags::empty()) }?)
 }
 
-/// An empty virtual machine, held open by the descriptor. Errors: no KVM here, or no right to use it.
+/// An empty virtual machine, kept alive by the descriptor. Errors: no KVM here, or no permission to use it.
 pub fn create_virtual_machine() -> io::Result<OwnedFd> {
     let kvm = File::options().read(true).write(true).open("/dev/kvm")?;
-    // SAFETY: this ioctl takes a number (the default kind of machine), and no memory of ours. What it makes nobody else has.
+    // SAFETY: this ioctl takes a number (the default kind of machine) and no memory of ours. Nobody else has the descriptor that it
+    // returns.
     unsafe { made(libc::ioctl(kvm.as_raw_fd(), KVM_CREATE_VM, 0)) }
 }

@@ -1,6 +1,6 @@
-//! A simulated client of libhps: it comes, takes its lists or stalls, and leaves.
+//! A simulated client of libhps: it registers, takes its lists or stalls, and leaves.
 //!
-//! Owns: its place and what it was told. Never touches: its process.
+//! Owns: its registration and the lists written for it. Never touches: its process.
 
 use std::io;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use hps::wire::{Head, Notice, Page, Track};
 use kernel::target::Process;
 use pilot::clients::{Client, Clients, Mailbox, Place, Told};
 
-/// What was written for a client.
+/// What the engine wrote for a client.
 #[derive(Debug, Default)]
 struct Letters {
     has_left: AtomicBool,
     sequence: AtomicU64,
     pages: AtomicU64,
-    /// Signals for which the kernel has no room.
+    /// Signals that the kernel will refuse for lack of room.
     busy: AtomicU64,
 }
 
@@ -52,7 +52,7 @@ impl Mailbox for Letters {
 }
 
 impl SimulatedClient {
-    /// It registers; None if it gets no place.
+    /// Registers; None if it is refused.
     pub fn come(clients: &Clients, process: Process, uid: u32, stalls: bool, busy: u64) -> Option<Self> {
         let letters = Arc::new(Letters { busy: AtomicU64::new(busy), ..Letters::default() });
         let track = Track { signal: 40, thread: None, threshold_pages: 1, interval_ms: 1000, ranges: Vec::new() };
@@ -62,7 +62,7 @@ impl SimulatedClient {
         Some(Self { place, letters, stalls })
     }
 
-    /// It takes what was written. Answers with the list's number.
+    /// Takes the list that was written; returns its number.
     pub fn take(&self) -> u64 {
         let sequence = self.letters.sequence.load(Ordering::Relaxed);
         if !self.stalls {

@@ -1,6 +1,7 @@
 //! A simulated machine: time, programs, and a kernel that refuses.
 //!
-//! Owns: what is true, and the checks that need no more than one call. Never touches: the engine's memory; what outlives it is on "disk" here.
+//! Owns: the ground truth, and the checks that need only a single call. Never touches: the engine's memory; what outlives the engine is on
+//! "disk" here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,7 @@ use pilot::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
 use crate::program::{PAGES, Program};
 
-/// The daemon is killed; what it knew is lost.
+/// The daemon is killed and forgets everything.
 pub struct Killed;
 
 /// CPU time of one call.
@@ -34,57 +35,57 @@ const OF_A_REGION: Nanos = Nanos(2_000);
 const COLLAPSE: Nanos = Nanos(800_000);
 const SPLIT: Nanos = Nanos(300_000);
 
-/// What may be promoted, and what holds.
+/// What may be promoted, and the limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Rights {
-    /// Growth of all together in bytes; None where the limit is a share of each.
+    /// Limit on the growth of all programs together in bytes; None if the limit is a share of each.
     pub max_growth: Option<u64>,
-    /// The share of each process's resident memory by which it may grow, where that is the limit.
+    /// The share of its resident memory by which each process may grow, if that is the limit.
     pub growth_share: f64,
-    /// Memory on huge pages of all together, in bytes.
+    /// Limit on memory on huge pages of all programs together, in bytes.
     pub max_huge: Option<u64>,
 }
 
-/// What is true.
+/// The ground truth.
 pub struct Simulated {
     base: Instant,
-    /// Since it began.
+    /// Time since it began.
     pub clock: Duration,
     pub rng: Rng,
     pub programs: BTreeMap<Process, Program>,
     /// The records of promotions, which outlive the daemon.
     records: BTreeMap<Process, Promotions>,
     pub total: u64,
-    /// Memory of others.
+    /// Memory of other programs.
     pub others: u64,
-    /// Free huge pages that can be had without compaction.
+    /// Free huge pages available without compaction.
     pub contiguous: u64,
     pub splits_free: bool,
     /// When the engine last saw that memory is short.
     short_at: Cell<Option<Duration>>,
     pub rights: Rights,
-    /// Who must not be touched: paused, or clients.
+    /// Processes that must not be touched: paused ones, and clients.
     pub untouchable: BTreeSet<Process>,
-    /// Who may be given back whatever it does, because somebody asked.
+    /// Processes whose memory may be given back whatever they do, because somebody requested it.
     pub asked_back: BTreeSet<Process>,
     cpu: Nanos,
-    /// Of it, what collapses and splits took.
+    /// Of it, the time for collapses and splits.
     pub acting: Nanos,
     /// Calls until the daemon is killed.
     pub killed_after: Option<u32>,
-    /// A share of calls fails, 0 to 255.
+    /// The share of calls that fail, 0 to 255.
     pub trouble: u8,
     pub broken: Vec<String>,
-    /// How much longer programs wait than by themselves; None if that is by chance.
+    /// How much longer programs wait than on their own; None if that is random.
     pub waits: Option<f64>,
     pub calls: Calls,
     next_pid: u32,
 }
 
-/// The machine as the engine has it; whoever tells the machine what happens shares it.
+/// The machine as the engine sees it; the simulation, which triggers events, shares it.
 pub struct Handle(pub Rc<RefCell<Simulated>>);
 
-/// What was called, so that a simulation in which nothing happens is noticed.
+/// Which calls were made, so a simulation in which nothing happens is noticed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Calls {
     pub observed: u64,
@@ -122,7 +123,7 @@ impl Simulated {
         }
     }
 
-    /// A name for a new process; now and then with the id of one that has ended.
+    /// A new process; now and then with the id of one that has ended.
     pub fn new_process(&mut self) -> Process {
         let reuses = self.rng.u8(..4) == 0;
         let pid = if reuses { self.rng.u32(1000..=self.next_pid) } else { self.next_pid + 1 };
@@ -132,12 +133,12 @@ impl Simulated {
         Process { pid, start_ticks: self.clock.as_millis() as u64 / 10 + u64::from(pid) }
     }
 
-    /// CPU time of everything but acting.
+    /// CPU time of everything except actions.
     pub fn watching_cpu(&self) -> Nanos {
         Nanos(self.cpu.0 - self.acting.0)
     }
 
-    /// Time passes, and programs change.
+    /// Lets time pass and programs change.
     pub fn pass(&mut self, time: Duration) {
         self.clock += time;
         let Self { programs, rng, clock, .. } = self;
@@ -156,7 +157,7 @@ impl Simulated {
         self.cpu += cpu;
     }
 
-    /// An engine may be killed before any call that changes something, and after it.
+    /// The engine may be killed before or after any call that changes something.
     fn may_be_killed(&mut self) {
         if let Some(left) = &mut self.killed_after {
             *left = left.saturating_sub(1);
@@ -176,16 +177,16 @@ impl Simulated {
         self.others + self.programs.values().map(Program::rss).sum::<u64>()
     }
 
-    /// Memory that all programs together have on huge pages by us.
+    /// Memory of all programs that is on huge pages because of us.
     pub fn held(&self) -> u64 {
         let private = self.programs.values().filter(|program| program.object.is_none()).map(Program::held).sum::<u64>();
-        // Of the one object that there is, a piece is one huge page, whoever maps it.
+        // There is only one object; a piece of it is one huge page, however many processes map it.
         let sharing = self.programs.values().filter(|program| program.object.is_some());
         let pieces: BTreeSet<u64> = sharing.flat_map(Program::held_areas).collect();
         (private + pieces.len() as u64) * HUGE_PAGE
     }
 
-    /// Whether some process has this piece of the object on a huge page, so that others need only map it.
+    /// Whether a process has this piece of the object on a huge page already, so others need only map it.
     fn is_huge_elsewhere(&mut self, object: Option<u64>, start: Address) -> bool {
         let mut sharing = self.programs.values_mut().filter(|program| object.is_some() && program.object == object);
         sharing.any(|program| program.area_at(start).is_some_and(|area| area.huge))
@@ -224,7 +225,7 @@ impl Simulated {
         }
     }
 
-    /// What must hold after it.
+    /// What must hold afterwards.
     fn check_limits(&mut self, process: Process, grew: bool, held_before: u64) {
         let Rights { max_growth, growth_share, max_huge } = self.rights;
         let held = self.held();
@@ -261,7 +262,7 @@ impl Simulated {
         }
     }
 
-    /// Whether the engine saw lately that memory is short.
+    /// Whether the engine saw recently that memory is short.
     fn was_short(&self) -> bool {
         self.short_at.get().is_some_and(|at| self.clock - at < Duration::from_secs(15))
     }
@@ -446,7 +447,7 @@ impl World for Handle {
         let program = machine.programs.get_mut(&process).expect("it was not refused");
         let area = program.area_at(region.start).expect("it was not refused");
         let grew = PAGES - area.present;
-        // What changed since it was observed nobody could know.
+        // Changes since the last observation cannot be known.
         let is_known = area.as_is_since < observed;
         (area.ours, area.growth) = (
             area.ours || !area.huge && !is_mapped_only,
@@ -460,7 +461,7 @@ impl World for Handle {
         );
         (area.huge, area.present, area.empty) = (true, PAGES, area.empty + grew);
         machine.calls.collapsed += 1;
-        // Whoever else maps the object touches its pages again, and maps them huge.
+        // Other processes that map the object touch its pages again, and map them huge.
         for other in machine.programs.values_mut().filter(|other| object.is_some() && other.object == object) {
             other.area_at(region.start).into_iter().for_each(|area| area.huge = true);
         }

@@ -1,6 +1,6 @@
-//! The real engine on simulated machines: a seed makes one, and whatever happens on it, promises hold.
+//! The real engine on simulated machines: a seed makes one, and the promises hold whatever happens on it.
 //!
-//! `HUGEPILOT_SEED` replays one seed. `HUGEPILOT_HOURS` says for how many machine-hours new seeds are tried, 1,000 by default: half a
+//! `HUGEPILOT_SEED` replays one seed. `HUGEPILOT_HOURS` says how many machine-hours of new seeds to try, 1,000 by default: half a
 //! minute on two processors.
 
 mod client;
@@ -70,7 +70,7 @@ fn simulate(seed: u64) -> Ended {
 
 #[test]
 fn promises_hold_on_every_machine() {
-    // Panics of the engine are told with their seed.
+    // A panic of the engine is reported with its seed.
     if let Some(seed) = variable("HUGEPILOT_SEED") {
         let ended = simulate(seed);
         return println!("seed {seed}: {:?}, {:?}, {:?}", ended.kind, ended.simulated, ended.calls);

@@ -1,6 +1,6 @@
 //! A simulated program: its memory, and how that changes.
 //!
-//! Owns: regions and what is true of them, whoever knows it. Never touches: the engine.
+//! Owns: regions and the truth about them. Never touches: the engine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,46 +22,46 @@ pub const SHARED_FROM: u64 = 1 << 16;
 pub struct Area {
     /// Base pages present.
     pub present: u16,
-    /// Of those, pages that hold nothing but zeros.
+    /// Of those, pages that contain only zeros.
     pub empty: u16,
     /// Page walks a second while it is on base pages; 0 if nothing uses it.
     pub walks: f64,
-    /// Since when it is used as it is.
+    /// Since when its use has not changed.
     pub as_is_since: Duration,
     /// Whether a huge page maps it.
     pub huge: bool,
-    /// Memory that our promoting it took, while it is huge.
+    /// Memory that our promotion of it took, while it is huge.
     pub growth: u16,
     /// Whether hugepilot made it huge.
     pub ours: bool,
-    /// What is in the way.
+    /// What prevents promotion.
     pub obstacle: Option<Obstacle>,
 }
 
 /// One process.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Its name for good.
+    /// Its permanent identity.
     pub process: Process,
-    /// Children of one process with one name are alike.
+    /// Children of one process with the same name are alike.
     pub parent: u32,
     /// Its name.
     pub name: String,
-    /// Another value after exec.
+    /// Changes on exec.
     pub address_space: u64,
     /// By number.
     pub areas: BTreeMap<u64, Area>,
-    /// Processors that it keeps busy.
+    /// How many processors it keeps busy.
     pub busy: f64,
     /// The shared object that it maps, if any.
     pub object: Option<u64>,
-    /// When it began.
+    /// When it started.
     pub born: Duration,
-    /// When it was last observed or could not have been.
+    /// When it was last observed, or could not have been.
     pub observed: Duration,
-    /// How it was then: what a plan may rest on.
+    /// Its resident memory then, which a plan may rely on.
     pub rss_at_scan: u64,
-    /// When it changes next.
+    /// The time of its next change.
     pub next_change: Duration,
     /// Whether it called `prctl(PR_SET_THP_DISABLE)`.
     pub huge_pages_off: bool,
@@ -83,7 +83,7 @@ impl Area {
         Self { present, empty, walks, as_is_since: now, huge: false, growth: 0, ours: false, obstacle }
     }
 
-    /// Whether our promoting it took memory that is there still.
+    /// Whether our promotion took memory that is still there.
     pub fn grown(&self) -> u64 {
         if self.ours && self.huge { u64::from(self.growth) * BASE_PAGE } else { 0 }
     }
@@ -112,7 +112,7 @@ impl Area {
 }
 
 impl Program {
-    /// A program of about so many regions.
+    /// A program of about this many regions.
     pub fn new(process: Process, size: u64, rng: &mut Rng, now: Duration) -> Self {
         let areas = (0..rng.u64(1..=size.max(1))).map(|number| (number, Area::new(rng, now))).collect();
         let mut program = Self {
@@ -133,7 +133,7 @@ impl Program {
         program
     }
 
-    /// A program whose memory is all hot, dense and for ever so.
+    /// A program whose memory is all hot and dense, forever.
     pub fn steady(process: Process, regions: u64, now: Duration) -> Self {
         let area = Area {
             present: PAGES,
@@ -161,7 +161,7 @@ impl Program {
         }
     }
 
-    /// One of several that map the same object, of so many regions.
+    /// One of several programs that map the same object of this many regions.
     pub fn sharing(process: Process, parent: u32, object: u64, regions: u64, rng: &mut Rng, now: Duration) -> Self {
         let mut program = Self { parent, name: "backend".to_owned(), ..Self::steady(process, 1, now) };
         let area = program.areas[&0].clone();
@@ -176,13 +176,13 @@ impl Program {
         self.next_change = now + Duration::from_millis(rng.u64(500..120_000));
     }
 
-    /// Changes as programs do: grows, shrinks, moves its hot set, falls quiet, calls exec.
+    /// Changes as programs do: grows, shrinks, moves its hot set, goes quiet, calls exec.
     pub fn change(&mut self, rng: &mut Rng, now: Duration) {
         match rng.u8(..12) {
             0..=2 => {
                 let (first, count) = (self.areas.last_key_value().map_or(0, |(last, _)| last + 1), rng.u64(1..16));
                 self.areas.extend((first..first + count).map(|number| (number, Area::new(rng, now))));
-                // Half a TiB of addresses is where shared memory begins.
+                // Shared memory begins at half a TiB.
                 self.areas.retain(|&number, _| number < SHARED_FROM);
             }
             3 => self.areas.retain(|_, _| rng.u8(..4) > 0),
@@ -199,7 +199,7 @@ impl Program {
                 }
             }
             8 => self.exec(rng, now),
-            // The kernel puts some on huge pages by itself, and splits some.
+            // The kernel itself puts some on huge pages, and splits others.
             9 => {
                 for area in self.areas.values_mut().filter(|area| area.obstacle.is_none() && rng.u8(..8) == 0) {
                     (area.huge, area.ours, area.growth) = (!area.huge, false, 0);
@@ -222,12 +222,12 @@ impl Program {
         self.areas.values().map(|area| u64::from(area.present) * BASE_PAGE).sum()
     }
 
-    /// Memory that promoting took and that is on huge pages still.
+    /// Memory that promotion took and that is still on huge pages.
     pub fn grown(&self) -> u64 {
         self.areas.values().map(Area::grown).sum()
     }
 
-    /// Regions that are huge by us.
+    /// Regions that are huge because of us.
     pub fn held(&self) -> u64 {
         self.held_areas().count() as u64
     }
@@ -242,7 +242,7 @@ impl Program {
         self.areas.get_mut(&((start.0 - at(0).0) >> 21))
     }
 
-    /// What the kernel tells of it.
+    /// What the kernel reports about it.
     pub fn status(&self) -> ProcessStatus {
         let rss = Bytes(self.rss());
         let (shared, private) = if self.object.is_some() { (rss, Bytes(0)) } else { (Bytes(0), rss) };
@@ -260,7 +260,7 @@ impl Program {
         }
     }
 
-    /// What a tracker sees of it.
+    /// What a tracker measures of it.
     pub fn heat(&self, tells_use: bool, window: Nanos) -> Heat {
         let end = self.areas.last_key_value().map_or(at(0), |(number, _)| at(number + 1));
         let shared = self.object.map(|inode| Shared { object: Object { inode, ..MEMFD.object }, offset: 0 });

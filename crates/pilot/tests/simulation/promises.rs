@@ -1,8 +1,8 @@
 //! What must hold after each step of the engine, whatever happened.
 //!
-//! Owns: these promises, checked against what is true on the simulated machine. Never touches: anything.
+//! Owns: these promises, checked against the truth on the simulated machine. Never touches: anything.
 //!
-//! What must hold at each call is checked there: `record`, `forbidden`, `limit` and `in use` in [`crate::machine`].
+//! Conditions on single calls are checked there: `record`, `forbidden`, `limit` and `in use` in [`crate::machine`].
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::scenario::{Kind, Run};
 
 /// After this time of stable demand shares are as promised.
 const STABLE: Duration = Duration::from_secs(30);
-/// Whoever is left alone for a reason, or was found to be quiet, is scanned again within a minute; then comes its turn among the others.
+/// A process that is left alone for a reason, or was found quiet, is due for a scan within a minute; then it waits for its turn.
 const SCANNED_AGAIN: Duration = Duration::from_secs(180);
-/// A new process is known within ten seconds, and one that has ended is forgotten.
+/// A new process is known within ten seconds, and an ended one is forgotten.
 const CENSUS: Duration = Duration::from_secs(30);
 
-/// Checks them all.
+/// Checks all of them.
 pub fn check(run: &Run) {
     let machine = &mut *run.machine.borrow_mut();
     check_budget(run, machine);
-    // What is slow to change need not be asked for each time.
+    // Slow changes need not be checked every time.
     if run.steps.is_multiple_of(64) {
         let state = run.state.state();
         check_forgotten(run, machine, &state);
@@ -37,13 +37,13 @@ pub fn check(run: &Run) {
     }
 }
 
-/// CPU time stays within what is allowed, what may be saved up, and the last scan.
+/// CPU time stays within the quota, plus what may be saved up, plus the last scan.
 fn check_budget(run: &Run, machine: &mut Simulated) {
     let elapsed = (machine.clock - run.began.0).as_secs_f64();
     let spent = machine.watching_cpu().seconds() - run.began.1.seconds();
     let share = run.largest_share;
     let saved = 300.0;
-    // Whoever lives is looked up however little may be spent: two five-hundredths, and one scan of each that is begun.
+    // Living processes are checked however small the quota: two five-hundredths, and one scan of each that is started.
     let largest = machine.programs.values().map(|program| program.areas.len()).max().unwrap_or(0) as f64;
     let slack = 0.5 + 2e-5 * largest + machine.programs.len() as f64 * 3e-4;
     let allowed = 1.1 * ((share + 0.004) * elapsed + share * saved) + slack;
@@ -52,11 +52,11 @@ fn check_budget(run: &Run, machine: &mut Simulated) {
     }
 }
 
-/// Nothing is kept of processes that have ended.
+/// Nothing is kept about processes that have ended.
 fn check_forgotten(run: &Run, machine: &mut Simulated, state: &State) {
     let is_old = machine.clock - run.began.0 > CENSUS;
     let ended = state.targets.iter().filter(|target| !machine.programs.contains_key(&target.process())).count();
-    // Between two censuses some may end, of a crowd many.
+    // Between two censuses some processes may end, in a crowd many.
     if is_old && ended > 2 + machine.programs.len() / 2 {
         machine.break_promise(format!("forgotten: {ended} of {} targets have ended", state.targets.len()));
     }
@@ -71,15 +71,15 @@ fn check_bounded(machine: &mut Simulated, state: &State) {
     }
 }
 
-/// Nobody waits for ever.
+/// No process waits forever.
 fn check_scanned(run: &Run, machine: &mut Simulated) {
-    // Of the CPU time, clients may take half.
+    // Clients may take half of the CPU time.
     let each = 1.2 + 0.03 / (run.settings.max_cpu.0 / 2.0);
     let bound = SCANNED_AGAIN + Duration::from_secs_f64(each * 2.0 * machine.programs.len() as f64);
     let clock = machine.clock;
     let is_short = machine.total.saturating_sub(machine.others) < machine.total / 4;
     if is_short || machine.contiguous < 200 || run.kind == Kind::Server {
-        // Nothing is promoted, and nobody scanned for that.
+        // Nothing is promoted, so nothing is scanned for that.
         machine.programs.values_mut().for_each(|program| program.observed = clock);
         return;
     }
@@ -93,7 +93,7 @@ fn check_scanned(run: &Run, machine: &mut Simulated) {
     }
 }
 
-/// Who wants the same and goes on wanting it has what it was promised.
+/// Programs with equal and continuing demand have the share that they were promised.
 fn check_fair(run: &Run, machine: &mut Simulated) {
     let Some(SizeOrShare::Size(all)) = run.settings.allowance.max_huge else { return };
     if machine.clock < STABLE || run.rules.fairness != Fairness::Share {

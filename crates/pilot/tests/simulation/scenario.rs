@@ -1,6 +1,6 @@
-//! What a seed makes of a machine, and what happens on it.
+//! The machine that a seed makes, and the events on it.
 //!
-//! Owns: the course of one simulation. Never touches: what is true on the machine, other than by events that happen to real ones.
+//! Owns: the course of one simulation. Never touches: the truth on the machine, other than by events that happen on real ones.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,21 +24,21 @@ use crate::machine::{Calls, Handle, Killed, Rights, Simulated};
 use crate::program::Program;
 use crate::promises;
 
-/// From one step of the daemon to the next.
+/// Between two steps of the daemon.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What kind of machine it is.
+/// The kind of machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A dozen programs that do what programs do, and a kernel that refuses.
+    /// A dozen programs with ordinary behaviour, and a kernel that refuses.
     Ordinary,
-    /// Hundreds and thousands of small ones.
+    /// Hundreds or thousands of small programs.
     Crowd,
-    /// A few that want more than there is, for ever.
+    /// A few programs that want more than there is, forever.
     Contended,
     /// A server of many processes that share memory.
     Server,
-    /// One program that goes on and on, for a day.
+    /// One program that runs for a whole day.
     Lonely,
 }
 
@@ -47,19 +47,19 @@ pub struct Ended {
     pub kind: Kind,
     pub simulated: Duration,
     pub calls: Calls,
-    /// The most programs that lived at once.
+    /// The most programs alive at once.
     pub programs: usize,
     pub broken: Vec<String>,
 }
 
-/// What goes on on a machine.
+/// A running simulation.
 pub struct Run {
     pub kind: Kind,
     pub machine: Rc<RefCell<Simulated>>,
     pub settings: Settings,
     pub rules: Rules,
     pub state: SharedState,
-    /// When the engine began, and what it had spent by then.
+    /// When the engine began, and the CPU time spent by then.
     pub began: (Duration, Nanos),
     rng: Rng,
     clients: BTreeMap<Process, SimulatedClient>,
@@ -67,9 +67,9 @@ pub struct Run {
     length: Duration,
     next_event: Duration,
     most_programs: usize,
-    /// Of engines, so far.
+    /// Steps of all engines so far.
     pub steps: u64,
-    /// The largest share of a CPU that the engine might take since it began.
+    /// The largest share of a CPU that the engine was allowed since it began.
     pub largest_share: f64,
 }
 
@@ -185,12 +185,12 @@ impl Run {
         }
     }
 
-    /// A lonely daemon need not hurry.
+    /// With a single program there is no need to hurry.
     fn pause(&self) -> Duration {
         if self.kind == Kind::Lonely { PAUSE * 8 } else { PAUSE }
     }
 
-    /// What a new daemon knows: the machine, and nothing else.
+    /// Starts a new daemon, which knows the machine and nothing else.
     fn begin_anew(&mut self) {
         self.state = SharedState::default();
         (self.clients, self.answers) = (BTreeMap::new(), Vec::new());
@@ -204,7 +204,7 @@ impl Run {
         machine.killed_after = kills.then(|| self.rng.u32(1..20_000));
     }
 
-    /// Something happens now and then. Answers whether the configuration changes.
+    /// Triggers an event now and then. Returns whether the configuration changes.
     fn happens(&mut self) -> bool {
         self.end_pauses_and_requests();
         let changes = self.event();
@@ -269,7 +269,7 @@ impl Run {
         let (process, now) = (machine.new_process(), machine.clock);
         let mut child = machine.programs[&parent].clone();
         (child.process, child.parent, child.born, child.observed) = (process, parent.pid, now, now);
-        // The kernel splits the huge pages of the child, sooner or later.
+        // The kernel splits the child's huge pages sooner or later.
         for area in child.areas.values_mut() {
             (area.huge, area.ours, area.growth, area.as_is_since) = (false, false, 0, now);
         }
@@ -315,7 +315,7 @@ impl Run {
             machine.asked_back.remove(&process);
         }
         for (process, answer) in std::mem::take(&mut self.answers) {
-            // It stays paused, so that nothing of it is huge by us once it was answered.
+            // It stays paused, so none of its memory is huge because of us after the answer.
             if answer.try_recv().is_ok() {
                 machine.untouchable.insert(process);
             } else {
@@ -324,7 +324,7 @@ impl Run {
         }
     }
 
-    /// Whoever is neither paused nor a client any more is piloted as others are from now on.
+    /// A process that is no longer paused and no longer a client is piloted like others from now on.
     fn note_untouchable(&mut self) {
         let machine = &mut *self.machine.borrow_mut();
         for process in machine.untouchable.clone() {
@@ -336,7 +336,7 @@ impl Run {
     }
 }
 
-/// What users of such a machine choose.
+/// What users of such a machine configure.
 fn chosen(kind: Kind, rng: &mut Rng) -> (Settings, Rules) {
     let max_growth =
         if rng.bool() { SizeOrShare::Share(0.01 + rng.f64()) } else { SizeOrShare::Size(Bytes(rng.u64(..256) << 20)) };

@@ -1,4 +1,4 @@
-//! Steps, one after the other, in a simulated world: when they end, and how long they rest.
+//! Consecutive steps in a simulated world: when they end, and how long they pause.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What is written for which request, and that it can be taken away again.
+//! What is written for which request, and that it can be removed again.
 
 use super::*;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn lasting(pools: &[LastingPool]) -> Lasting {
     Lasting { pools: pools.to_vec(), ..Lasting::default() }
 }
 
-/// What stands in each file afterwards, without its head.
+/// The contents of each file afterwards, without the first line.
 fn written(edits: &[Edit]) -> Vec<(&str, Option<&str>)> {
     let without_head = |text| str::strip_prefix(text, HEAD).unwrap_or(text);
     edits.iter().map(|edit| (edit.path.as_str(), edit.after.as_deref().map(without_head))).collect()
@@ -179,7 +179,7 @@ fn a_tree_is_changed_and_put_back() {
     edits.iter().for_each(|edit| edit.apply(&root).unwrap());
     let after = PoolSurroundings::read(&root).unwrap();
     assert_eq!(persist(&all, &after).unwrap(), (Vec::new(), Vec::new()), "nothing is left to do");
-    // What is not named any more goes.
+    // What is no longer requested is removed.
     let fewer = persist(&lasting(&[TWO]), &after).unwrap().0;
     assert_eq!(fewer.iter().filter(|edit| edit.after.is_none()).count(), 6, "{fewer:?}");
     let (edits, _) = persist(&Lasting::default(), &after).unwrap();

@@ -1,4 +1,4 @@
-/* A program whose library does something with its memory before it forks, and in the child (handlers.c). */
+/* A program whose library uses its memory before a fork, and in the child (handlers.c). */
 #include "common.h"
 
 #define LENGTH (32 * MIB)

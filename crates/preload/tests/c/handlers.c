@@ -1,4 +1,4 @@
-/* A library that has something called whenever the program forks, as soon as it is loaded. */
+/* A library that registers fork handlers as soon as it is loaded. */
 #include "common.h"
 
 char *watched;

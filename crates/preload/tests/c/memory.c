@@ -1,4 +1,4 @@
-/* Private memory, and all that programs do with it. Each case is named by the first argument. */
+/* Private memory, and everything that programs do with it. The first argument names the case. */
 #include "common.h"
 
 #include <linux/filter.h>
@@ -13,7 +13,7 @@
 
 static atomic_int stop;
 
-/* Writes to one page again and again, and counts; the counter must never go back. */
+/* Writes to one page repeatedly, and counts; the counter must never go back. */
 static void *keep_writing(void *page) {
     volatile long *counter = page;
     for (long count = 1; !stop; count++) {
@@ -35,7 +35,7 @@ static void stop_writing(pthread_t thread) {
     stop = 0;
 }
 
-/* Says where the memory lies. */
+/* Prints where the memory is. */
 static void one(long length) {
     errno = 77;
     char *memory = map(length);
@@ -52,7 +52,7 @@ static void one(long length) {
     CHECK(mincore(memory + (length - 1) / PAGE * PAGE, PAGE, &present) == -1 && errno == ENOMEM);
 }
 
-/* With other threads, what is taken from a part of a huge page may stay. */
+/* With other threads, memory unmapped from a part of a huge page may stay. */
 static void unmap_parts(int threads) {
     char *memory = map(LENGTH);
     fill(memory, 0, LENGTH, 2);
@@ -106,7 +106,7 @@ static void empty_parts(void) {
     CHECK(munmap(memory, LENGTH) == 0);
 }
 
-/* What must not be written is emptied all the same, and must not be written afterwards. */
+/* Memory that is not writable can still be emptied, and is not writable afterwards. */
 static void empty_protected_parts(void) {
     int rights[] = {PROT_READ, PROT_NONE, PROT_READ | PROT_EXEC};
     for (int number = 0; number < 3; number++) {
@@ -122,7 +122,7 @@ static void empty_protected_parts(void) {
     }
 }
 
-/* Among threads, memory from the pool cannot be wiped in children, and says so. */
+/* With other threads, memory from the pool cannot be wiped in children, and the call fails. */
 static void advise_parts(int threads) {
     char *memory = map(LENGTH), *part = memory + 12 * MIB + PAGE;
     int advice[] = {MADV_NORMAL,   MADV_RANDOM, MADV_SEQUENTIAL, MADV_DONTDUMP,  MADV_DODUMP,
@@ -193,7 +193,7 @@ static void parts_among_threads(void) {
 
 static pthread_barrier_t barrier;
 
-/* Two threads do to pages beside each other what each likes, again and again. */
+/* Two threads repeatedly change the rights of adjacent pages. */
 static void *protect_beside(void *memory) {
     for (long place = 0; place < LENGTH; place += 2 * MIB) {
         char *page = (char *)memory + place + PAGE;
@@ -222,7 +222,7 @@ static void rights_among_threads(void) {
     }
 }
 
-/* The parent's memory, the child's and what each writes are as they always are, though the pool is empty. */
+/* Writes of parent and child stay separate as usual, although the pool is empty. */
 static void forking(char *memory, long length) {
     for (int round = 0; round < 3; round++) {
         fill(memory, 0, length, round);
@@ -232,7 +232,7 @@ static void forking(char *memory, long length) {
         pid_t child = fork();
         if (child == 0) {
             close(gate[1]);
-            /* When the parent has written everything. */
+            /* The parent has written everything. */
             CHECK(read(gate[0], &byte, 1) == 0);
             CHECK(holds(memory, 0, length, round));
             fill(memory, 0, length, 100);
@@ -280,7 +280,7 @@ static void fork_alone(void) {
     CHECK(munmap(memory, LENGTH) == 0);
 }
 
-/* Takes away and gives back what another thread's fork copies. */
+/* Repeatedly removes and restores memory that another thread's fork copies. */
 static void *keep_changing(void *memory) {
     while (!stop) {
         CHECK(mprotect(memory, LENGTH, PROT_NONE) == 0 && mprotect(memory, LENGTH, PROT_READ | PROT_WRITE) == 0);
@@ -310,7 +310,7 @@ static void fork_while_memory_changes(void) {
     stop_writing(thread);
 }
 
-/* Runs on a stack that it was given. */
+/* Runs on a stack that the program provides. */
 static void *fork_here(void *memory) {
     volatile long local = 5;
     for (int round = 0; round < 3; round++) {
@@ -323,7 +323,7 @@ static void *fork_here(void *memory) {
         ended_well(child);
         CHECK(local == 5 && holds(memory, 0, LENGTH, 20));
     }
-    /* While it is there, another one forks. */
+    /* While it exists, another thread forks. */
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     return NULL;
@@ -355,14 +355,14 @@ static void fork_among_threads(void) {
     stop_writing(thread);
 }
 
-/* Whoever runs this takes all pages from the pool that are free, then answers. */
+/* Asks the test to take all free pages from the pool, and waits until it has. */
 static void have_the_pool_emptied(const char *memory) {
     printf("pooled=%d\n", is_pooled(memory));
     fflush(stdout);
     CHECK(getchar() == '\n');
 }
 
-/* malloc's memory, which does not pass through the library, when GLIBC_TUNABLES takes it from the pool. */
+/* malloc's memory, which bypasses the library, when GLIBC_TUNABLES takes it from the pool. */
 static void fork_heap(void) {
     char *memory = malloc(LENGTH - 2 * MIB);
     CHECK(memory != NULL);
@@ -381,7 +381,7 @@ static void shrunk(void) {
 static ucontext_t outside;
 static char *around;
 
-/* Runs on a stack of its own, and gives up parts of what lies beside it. */
+/* Runs on a stack of its own, and discards parts of the memory next to it. */
 static void give_up_parts(void) {
     volatile long local = 21;
     char *page = around + 4 * MIB;
@@ -411,7 +411,7 @@ static void coroutine(void) {
     CHECK(holds(memory, 0, 4 * MIB, 21) && holds(memory, 6 * MIB, LENGTH, 21));
 }
 
-/* There is room for what the program asks for, and for nothing else. */
+/* There is room for what the program requests, and for nothing else. */
 static void limited(void) {
     struct rlimit limit;
     long pages;
@@ -427,7 +427,7 @@ static void limited(void) {
     CHECK(munmap(memory, LENGTH) == 0);
 }
 
-/* From now on madvise and what has to do with huge pages is refused. */
+/* From now on madvise, and every call for huge pages, fails. */
 static void refuse(int error) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -458,7 +458,7 @@ static void refused(int error) {
 
 #define THREADS 64
 
-/* As an allocator with a heap for each thread does it. */
+/* Like an allocator with a heap per thread. */
 static void *allocate_little(void *unused) {
     char *chunk = map(2 * MIB), *small = malloc(1000);
     fill(chunk, 0, 2 * PAGE, 12);

@@ -5,7 +5,7 @@
 
 #define LENGTH (9 * MIB + 5000)
 
-/* The last one made: it would stay after a program that ends badly. */
+/* The last segment created: it would outlive a program that crashes. */
 static int made = -1;
 
 static void remove_it(void) {
@@ -19,7 +19,7 @@ static void die(int number) {
     raise(number);
 }
 
-/* Shared memory keeps what it holds, whatever part is given up. */
+/* Shared memory keeps its contents, whichever part is discarded. */
 static void parts_of(char *memory) {
     int advice[] = {MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_DONTDUMP, MADV_DODUMP, MADV_DONTFORK, MADV_DOFORK, MADV_DONTNEED};
     CHECK(mprotect(memory + PAGE, PAGE, PROT_READ) == 0 && holds(memory, 0, LENGTH, 2));

@@ -1,11 +1,11 @@
-/* A program with an allocator of its own, on memory that it maps: the C library's streams lie there, and are kept up in
- * children before anybody else is. */
+/* A program with its own allocator on memory that it maps: the C library's streams are there, and in children the C library
+ * writes to them before any handler runs. */
 #include "common.h"
 
 #define LENGTH (32 * MIB)
 #define HEAD 16
 
-/* What is asked for before the program begins. */
+/* For allocations before the program begins. */
 static _Alignas(HEAD) char early[MIB];
 static _Atomic(char *) next = early;
 

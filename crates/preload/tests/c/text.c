@@ -26,7 +26,7 @@ __attribute__((noinline)) int middle(int number) {
     return result + 1;
 }
 
-/* Whether the text there still has the program's name. */
+/* Whether the text there is still named after the program's file. */
 static int is_named(const void *address, const char *name) {
     FILE *file = fopen("/proc/self/maps", "r");
     char line[4352];

@@ -1,9 +1,9 @@
-//! Reclaim by DAMON: its thread samples physical memory, and its schemes take what was not accessed and passes their filters.
+//! Reclaim by DAMON: its thread samples physical memory, and its schemes reclaim what was not accessed and passes their filters.
 //!
-//! Owns: the schemes of one thread, and what their statistics tell. Never touches: a DAMON in use by someone else.
+//! Owns: the schemes of one thread, and the evaluation of their statistics. Never touches: a DAMON in use by someone else.
 //!
-//! What a kernel's DAMON can do is found out by what it takes, never by version. All filters reject, and none allows: that means the same in
-//! every kernel that has filters. The action `cold` is not used, because on physical addresses DAMON takes it and does nothing.
+//! The abilities of a kernel's DAMON are found by trying, never by version. All filters reject, and none allows: that means the same in
+//! every kernel that has filters. The action `cold` is not used, because DAMON accepts it for physical addresses and does nothing.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,43 +19,43 @@ use crate::mechanism::{Effect, Mechanism, MechanismKind, ReclaimError};
 use crate::policy::Batch;
 
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
-/// Quotas are for so long, and begin anew by DAMON's own clock.
+/// Quotas apply to this interval, and are reset by DAMON's own clock.
 const QUOTA_INTERVAL: Duration = Duration::from_secs(1);
-/// Of it, so long DAMON's thread may spend on a scheme: taking one page costs it a microsecond or two.
+/// How much of it DAMON's thread may spend on a scheme: reclaiming one page costs it a microsecond or two.
 const QUOTA_MS: u64 = 100;
-/// Aggregations in which nothing of a region may have been accessed, where pages cannot be asked.
+/// Aggregations without any access to a region, required if DAMON cannot check pages.
 const UNUSED_AGGREGATIONS: u64 = 50;
-/// A step that comes later than this after the one before finds DAMON switched off.
+/// A deadline switches DAMON off unless the next step comes within this time.
 const LATEST: Duration = Duration::from_secs(3);
-/// So many quotas may be used up until then, one of them begun before and one while DAMON is being switched off, and another for those that
-/// are left as they are though less would be right.
+/// Quotas that may be used up until then: one of them started before, one while DAMON is being switched off, and another because quotas
+/// stay in place although less would be right.
 const MOST_QUOTAS: u64 = 6;
-/// What is mapped and used is scanned for its protection, so much in a step.
+/// How much of the mapped, used memory a step scans to protect it.
 const PROTECT_QUOTA: Bytes = Bytes(256 << 20);
-/// The most that is scanned to take one part.
+/// The maximum ratio of scanned to reclaimed memory.
 const MOST_EFFORT: f64 = 64.0;
-/// A quota that is another by less than one part in so many is left as it is.
+/// A quota that changes by less than one part in this many stays as it is.
 const SAME_QUOTA: u64 = 10;
 
-/// DAMON at work for us.
+/// DAMON in use by us.
 #[derive(Debug)]
 pub struct DamonReclaim {
     claim: Claim,
     deadline: Deadline,
-    /// There from when DAMON is first switched on.
+    /// Present once DAMON has been switched on.
     guardian: Option<Guardian>,
     abilities: Abilities,
     schemes: Vec<Scheme>,
-    /// How much must be scanned for so much to be taken, by what is to be taken.
+    /// The ratio of scanned to reclaimed memory, by the uses to be reclaimed.
     effort: BTreeMap<Uses, f64>,
     is_on: bool,
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// What this kernel's DAMON takes.
+/// What this kernel's DAMON supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Abilities {
-    /// Where filters are; None on a kernel without any.
+    /// The directory of filters; None on a kernel without any.
     filters: Option<&'static str>,
     anon: bool,
     unmapped: bool,
@@ -68,9 +68,9 @@ struct Abilities {
 /// What happens to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// It is written back if need be, and freed.
+    /// It is freed, after writeback if necessary.
     Pageout,
-    /// It goes to the end of the kernel's list of what is not in use, and leaves memory when the kernel needs some.
+    /// It moves to the end of the inactive list, and is freed when the kernel needs memory.
     Deprioritize,
     /// It counts as in use.
     Prioritize,
@@ -80,19 +80,19 @@ enum Action {
 #[derive(Clone, Debug, PartialEq)]
 struct Scheme {
     action: Action,
-    /// What it is for; none for one that only protects.
+    /// Its uses; none for a scheme that only protects.
     uses: Uses,
-    /// Kinds of pages, each with whether those of that kind are left alone, or all others.
+    /// Types of filter, each with whether matching pages are left alone, or all others.
     filters: Vec<(&'static str, bool)>,
-    /// What it is to take in a step.
+    /// What it should reclaim in a step.
     wanted: Bytes,
-    /// What it may scan in a step, as DAMON counts it: whether it takes that or not.
+    /// What it may scan in a step; DAMON's quota counts scanned memory, reclaimed or not.
     quota: Bytes,
-    /// Statistics told of already.
+    /// Statistics that were already accounted for.
     told: Statistics,
 }
 
-/// What DAMON counts of a scheme.
+/// DAMON's statistics of a scheme.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Statistics {
     tried: u64,
@@ -101,9 +101,9 @@ struct Statistics {
 }
 
 impl DamonReclaim {
-    /// Takes DAMON, and finds out what it can do; nothing is reclaimed yet.
+    /// Claims DAMON, and finds out what it can do; reclaims nothing yet.
     ///
-    /// Errors: it is missing, in use, or cannot act on physical addresses; then nothing is left changed.
+    /// Errors: it is missing, in use, or cannot act on physical addresses; then nothing stays changed.
     pub fn open(root: &Root) -> Result<Self, ReclaimError> {
         Self::with(Claim::take(root, Purpose::Reclaim)?, root)
     }
@@ -127,7 +127,7 @@ impl DamonReclaim {
         })
     }
 
-    /// What came of the schemes since that was last told.
+    /// The effects of the schemes since the last call.
     fn tell(&mut self) -> Result<Vec<Effect>, ReclaimError> {
         if !self.is_on || self.schemes.is_empty() {
             return Ok(Vec::new());
@@ -155,7 +155,7 @@ impl DamonReclaim {
         Ok(effects)
     }
 
-    /// The schemes that carry these batches out, allowed to scan as much as it took so far to take what is wanted.
+    /// The schemes for these batches. Their quotas allow scanning as much as it took so far to reclaim that amount.
     fn schemes(&self, batches: &[Batch]) -> Vec<Scheme> {
         let mut schemes = self.abilities.schemes(batches);
         for (scheme, batch) in schemes.iter_mut().zip(batches) {
@@ -165,7 +165,7 @@ impl DamonReclaim {
         schemes
     }
 
-    /// Has these schemes at work, and no others.
+    /// Makes exactly these schemes active.
     fn set(&mut self, schemes: Vec<Scheme>) -> Result<(), DamonError> {
         let alike = schemes.len() == self.schemes.len()
             && schemes
@@ -192,7 +192,7 @@ impl DamonReclaim {
         Ok(())
     }
 
-    /// Switches DAMON on, once it is seen to that it does not stay so without us.
+    /// Switches DAMON on after ensuring that it does not stay on without us.
     fn switch_on(&mut self) -> Result<(), DamonError> {
         self.deadline.watch(self.claim.root());
         let guardian = match &mut self.guardian {
@@ -205,7 +205,7 @@ impl DamonReclaim {
         self.claim.thread().map_or(Ok(()), |thread| guardian.expect(Some(thread)))
     }
 
-    /// Gives the schemes other quotas while they go on.
+    /// Changes the schemes' quotas while they run.
     fn adjust(&mut self, schemes: &[Scheme]) -> Result<(), DamonError> {
         let mut changed = false;
         for (number, (old, new)) in self.schemes.iter_mut().zip(schemes).enumerate() {
@@ -223,18 +223,18 @@ impl DamonReclaim {
         write("action", scheme.action.name())?;
         self.claim.follow_all_regions(number)?;
         if !self.abilities.young {
-            // No page is asked whether it was used, so its region must say that nothing there was, for five seconds.
+            // DAMON cannot check single pages, so the region must have had no access at all for five seconds.
             write("access_pattern/nr_accesses/max", "0")?;
             write("access_pattern/age/min", &UNUSED_AGGREGATIONS.to_string())?;
         }
         write("quotas/bytes", &scheme.quota.0.to_string())?;
         write("quotas/ms", &QUOTA_MS.to_string())?;
         write("quotas/reset_interval_ms", &QUOTA_INTERVAL.as_millis().to_string())?;
-        // Of regions that are more than the quota, those go first that were accessed least and longest ago.
+        // If regions exceed the quota, the least accessed and those unused for longest come first.
         for (weight, permil) in [("sz", 0), ("nr_accesses", 500), ("age", 500)] {
             write(&format!("quotas/weights/{weight}_permil"), &permil.to_string())?;
         }
-        // One would keep whoever changes a deactivated scheme waiting, beyond the reach of any signal (Linux 6.12).
+        // With a watermark, changing a deactivated scheme would block uninterruptibly (Linux 6.12).
         write("watermarks/metric", "none")?;
         let Some(folder) = self.abilities.filters else { return Ok(()) };
         write(&format!("{folder}/nr_filters"), &scheme.filters.len().to_string())?;
@@ -259,7 +259,7 @@ impl Mechanism for DamonReclaim {
         QUOTA_INTERVAL
     }
 
-    /// However late a step comes, the quotas that it sets are for each of the intervals to come.
+    /// However late a step comes, its quotas apply to each of the coming intervals.
     fn span(&self, _elapsed: Duration) -> Duration {
         QUOTA_INTERVAL
     }
@@ -288,18 +288,18 @@ impl Mechanism for DamonReclaim {
 
 impl Drop for DamonReclaim {
     fn drop(&mut self) {
-        // DAMON may be somebody else's as soon as it is put back.
+        // DAMON may belong to somebody else as soon as it is restored.
         *self.deadline.hold() = None;
     }
 }
 
 impl Abilities {
-    /// Tries words on a scheme that is not switched on.
+    /// Tries keywords on a scheme that is not switched on.
     fn probe(claim: &Claim) -> Result<Self, DamonError> {
         claim.context("schemes/nr_schemes", "1")?;
         let takes = |name: &str, word: &str| claim.context(&format!("schemes/0/{name}"), word).is_ok();
         let (lru_prio, lru_deprio) = (takes("action", "lru_prio"), takes("action", "lru_deprio"));
-        // What every scheme needs is an error where it is refused.
+        // A refusal of what every scheme needs is an error.
         claim.context("schemes/0/action", Action::Pageout.name())?;
         let folders = ["ops_filters", "filters"].into_iter();
         let folder = folders
@@ -310,11 +310,11 @@ impl Abilities {
         Ok(Self { filters: folder, anon, unmapped, young, active, lru_deprio, lru_prio })
     }
 
-    /// What can be taken without anything else.
+    /// The sets of uses that can be reclaimed separately.
     fn reach(&self) -> Vec<Uses> {
         let of = |holds: fn(MemoryUse) -> bool| Uses::that(holds);
         let anonymous = of(|class| class == MemoryUse::Anonymous);
-        // Shared memory is of files, as far as this filter goes.
+        // For this filter shared memory counts as file memory.
         let files = Uses::ALL.without(anonymous);
         match (self.anon, self.unmapped) {
             (true, true) => vec![
@@ -328,12 +328,12 @@ impl Abilities {
         }
     }
 
-    /// The schemes that carry these batches out.
+    /// The schemes for these batches.
     fn schemes(&self, batches: &[Batch]) -> Vec<Scheme> {
         let mut schemes: Vec<Scheme> = batches.iter().map(|batch| self.scheme(batch)).collect();
         let spares_mapped = schemes.iter().all(|scheme| scheme.filters.contains(&("unmapped", false)));
         if !schemes.is_empty() && spares_mapped && self.young && self.lru_prio {
-            // What processes map and use is to outlive what nobody maps, whatever the kernel itself reclaims meanwhile.
+            // Pages that processes map and use should outlive unmapped ones, whatever the kernel itself reclaims meanwhile.
             schemes.push(Scheme {
                 action: Action::Prioritize,
                 uses: Uses::default(),
@@ -349,10 +349,10 @@ impl Abilities {
     fn scheme(&self, batch: &Batch) -> Scheme {
         let uses = batch.uses;
         let anonymous = uses.has(MemoryUse::Anonymous);
-        // Shared memory may be either: whoever takes it with one of the two takes only that part of it.
+        // Shared memory may be mapped or not: a scheme for only one of the two takes only that part of it.
         let (mapped, unmapped) = (!uses.and(Uses::MAPPED_FILES).is_empty(), uses.has(MemoryUse::UnmappedCache));
         let only_mapped = !unmapped && !anonymous;
-        // What was used in between is passed over: the second scan finds it young.
+        // Pages used in between are skipped: the second scan finds them young.
         let mut filters: Vec<(&str, bool)> = Vec::new();
         let kinds = [
             (self.anon && !anonymous, "anon", true),
@@ -363,13 +363,13 @@ impl Abilities {
             (self.active && unmapped, "active", true),
         ];
         filters.extend(kinds.iter().filter(|(wanted, ..)| *wanted).map(|&(_, kind, matching)| (kind, matching)));
-        // What a process maps is not torn out of it: it leaves when the kernel needs memory, unless it is used until then.
+        // A mapped page is not evicted at once: it goes when the kernel needs memory, unless it is used before.
         let action = if only_mapped && self.lru_deprio { Action::Deprioritize } else { Action::Pageout };
         Scheme { action, uses, filters, wanted: batch.bytes, quota: batch.bytes, told: Statistics::default() }
     }
 }
 
-/// How much must be scanned, after a step in which so much was wanted: DAMON's quotas count what it scans, of which filters pass some.
+/// The new ratio after a step that was meant to reclaim `wanted`: DAMON's quotas count scanned memory, and filters pass only part of it.
 fn effort_after(effort: f64, wanted: Bytes, since: Statistics) -> f64 {
     if since.tried == 0 || wanted == Bytes(0) {
         return effort;
@@ -394,7 +394,7 @@ impl Statistics {
         Ok(Self { tried: read("sz_tried")?, applied: read("sz_applied")?, quota_exceeded: read("qt_exceeds")? })
     }
 
-    /// What was added; a kernel that counts anew after a change begins at 0.
+    /// The difference; a kernel that restarts its counters after a change begins at 0.
     fn since(self, before: Self) -> Self {
         let anew = self.tried < before.tried || self.applied < before.applied;
         let before = if anew { Self::default() } else { before };

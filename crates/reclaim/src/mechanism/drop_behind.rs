@@ -1,10 +1,10 @@
-//! Reclaim of named directories: what was read and written there leaves memory, file by file, once it is on disk.
+//! Reclaim of named directories: files that were read or written there are dropped from memory, one by one, once they are on disk.
 //!
-//! Owns: which files of them go, and when. Never touches: what files hold; dirty pages, but to have them written; pages that a process
-//! maps, which the kernel keeps whatever is asked.
+//! Owns: which of these files are dropped, and when. Never touches: files' contents; dirty pages, except to start their writeback; or
+//! mapped pages, which the kernel keeps regardless.
 //!
-//! It needs no right beyond reading, and on newer kernels owning, the files. That a file is in use shows when it comes back: what was let go
-//! of and is in memory again without having been written cools down for a minute, and each time twice as long.
+//! It needs no right beyond reading, and on newer kernels owning, the files. If a file comes back, it is in use: when dropped data is in
+//! memory again without having been written, the file cools down for a minute, and each time for twice as long.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, Metadata};
@@ -25,50 +25,50 @@ use crate::mechanism::walk::{Round, Tree};
 use crate::mechanism::{Effect, Mechanism, MechanismKind, ReclaimError};
 use crate::policy::Batch;
 
-/// From one step to the next: a fast disk fills gigabytes in a second.
+/// The interval between steps: a fast disk fills gigabytes in a second.
 const PACE: Duration = Duration::from_millis(250);
-/// The longest that a step takes, unless a single file takes longer, and the most of a processor's time.
+/// The maximum duration of a step, unless a single file takes longer, and its maximum CPU time.
 const LONGEST_STEP: Duration = Duration::from_millis(200);
 const MOST_CPU: Nanos = Nanos(100_000_000);
-/// After a step that let go of little it waits so many times as long as that took: a tenth of one CPU is enough for scanning. What a step
-/// does let go of spares the kernel reclaiming it, which takes as long.
+/// After a step that dropped little, wait this many times its duration: scanning may use a tenth of one CPU. What a step does drop saves
+/// the kernel reclaiming it, which takes as long.
 const WAITS: u32 = 9;
-/// A step that takes longer than this for each page lets go of little.
+/// A step that takes longer than this per page drops little.
 const WORTH_A_PAGE: Duration = Duration::from_micros(4);
-/// A range in which something is dirty is halved down to this, so that the rest can go.
+/// A range with dirty pages is halved down to this size, so that the rest can be dropped.
 const SMALLEST_RANGE: u64 = 256 << 10;
-/// What was written so lately may be followed by more: its end stays, which would have to be read again for that, and whose writing back,
-/// if it follows just then, would have to be waited for.
+/// Data written this recently may be followed by more. Its end stays: the next write would have to read it again, or wait for its
+/// writeback.
 const WRITTEN_LATELY: Duration = Duration::from_secs(1);
 const END: u64 = 64 << 10;
-/// A file is let go of in ranges of this size, between which it can be stopped.
+/// A file is dropped in ranges of this size, between which a stop is possible.
 const RANGE: u64 = 16 << 20;
-/// A file larger than this is scanned in parts, because mostly few of them are in memory.
+/// A file larger than this is scanned in parts, because usually few of them are in memory.
 const PART: u64 = 1 << 30;
-/// How long a file that came back cools down, the first time and at most.
+/// The first and the longest cool-down of a file that came back.
 const FIRST_COOL_DOWN: Duration = Duration::from_secs(60);
 const LONGEST_COOL_DOWN: Duration = Duration::from_secs(3600);
-/// Files that are remembered, in a table of 34 MB, or 68 after many have come and gone; of those of which nothing is in memory half as
-/// many, so that there is room for the others.
+/// Files that are remembered, in a table of 34 MB, or 68 MB after many have come and gone. At most half of them may have nothing in memory,
+/// so that there is room for the others.
 const MOST_REMEMBERED: usize = 200_000;
 
-/// What it is asked for.
+/// Options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropBehindOptions {
     /// Directories, or files.
     pub paths: Vec<PathBuf>,
-    /// Of them, directories or files that are left alone.
+    /// Of these, directories or files that are left alone.
     pub except: Vec<PathBuf>,
-    /// A file goes once it was unchanged for so long.
+    /// A file is dropped once it was unchanged for this long.
     pub idle: Duration,
-    /// Files of which some process maps a part stay whole.
+    /// Files that a process maps in part stay whole.
     pub spare_mapped: bool,
-    /// Dirty files are begun to be written back after so long; None leaves that to the kernel.
+    /// Writeback of dirty files starts after this time; None leaves that to the kernel.
     pub write_behind: Option<Duration>,
 }
 
 impl DropBehindOptions {
-    /// Reads how long a file is waited for.
+    /// Parses how long to wait for a file.
     ///
     /// Errors: `text` is not a time with a unit, or is more than 24 h.
     pub fn parse_wait(text: &str) -> Result<Nanos, TimeError> {
@@ -76,20 +76,20 @@ impl DropBehindOptions {
     }
 }
 
-/// Named directories at work.
+/// Drop-behind for the named directories.
 #[derive(Debug)]
 pub struct DropBehind {
     root: Root,
     options: DropBehindOptions,
     trees: Vec<Tree>,
     at: Option<Position>,
-    /// What it met so far in this round, and in the last whole one.
+    /// What it found so far in this round, and in the last whole one.
     this_round: Met,
     last_round: Option<Met>,
-    /// By device and number.
+    /// By device and inode number.
     remembered: HashMap<(u64, u64), Remembered>,
     round_number: u64,
-    /// It scans nothing more until then.
+    /// It scans nothing until then.
     waits_until: Instant,
     counts: Counts,
 }
@@ -108,28 +108,28 @@ impl Budget<'_> {
     }
 }
 
-/// Where it is in its round over all trees.
+/// The position in a round over all trees.
 #[derive(Debug)]
 struct Position {
     tree: usize,
     round: Round,
-    /// Numbers of the files that some process maps, whatever their device, which mappings name otherwise than files on some file systems.
+    /// Inode numbers of mapped files, regardless of device: on some file systems mappings name another device than files do.
     mapped: HashSet<u64>,
 }
 
-/// What is known of a file from the rounds before.
+/// What is known about a file from previous rounds.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     scan: Scan,
-    /// Since when it is unchanged.
+    /// Since when it has been unchanged.
     since: Instant,
-    /// When it was last seen to have been written; None while it never was.
+    /// When a write to it was last noticed; None if never.
     written: Option<Instant>,
-    /// Since when it has something dirty.
+    /// Since when it has dirty pages.
     dirty_since: Option<Instant>,
-    /// When something of it went, while it was unchanged.
+    /// When a part of it was last dropped, if it is unchanged since.
     dropped: Option<Instant>,
-    /// How far it was let go of when there was no more time.
+    /// The offset where dropping stopped for lack of time.
     offset: u64,
     comebacks: u32,
     cools_until: Option<Instant>,
@@ -137,14 +137,14 @@ struct Remembered {
 }
 
 impl Remembered {
-    /// Whether more is known of it than of a file that was never met, though nothing of it is in memory.
+    /// Whether it must be remembered although nothing of it is in memory.
     fn is_lately(&self, now: Instant) -> bool {
         let cools = self.cools_until.is_some_and(|until| now < until);
         cools || self.dropped.is_some_and(|dropped| now - dropped < LONGEST_COOL_DOWN)
     }
 }
 
-/// What is seen of a file from outside.
+/// The observable state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Scan {
     size: u64,
@@ -153,8 +153,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Whether somebody has used what was there before. A file that only gets longer was not, however long that takes, nor was one of
-    /// which the kernel has taken a part.
+    /// Whether the existing contents were used. Appending does not count, however long that goes on, nor does reclaim by the kernel.
     fn shows_use_since(self, before: Self) -> bool {
         let longer = self.size.saturating_sub(before.size).div_ceil(BASE_PAGE);
         let rewritten = self.modified != before.modified && longer == 0;
@@ -162,7 +161,7 @@ impl Scan {
     }
 }
 
-/// What was done since it began.
+/// Totals since it began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     rounds: u64,
@@ -172,7 +171,7 @@ struct Counts {
     comebacks: u64,
 }
 
-/// What there was in a round.
+/// What a round found.
 #[derive(Clone, Copy, Debug, Default)]
 struct Met {
     files: u64,
@@ -185,7 +184,7 @@ struct Met {
 }
 
 impl DropBehind {
-    /// Errors: a path cannot be opened, or the kernel cannot tell what is in memory (`cachestat`).
+    /// Errors: a path cannot be opened, or the kernel does not tell what is in memory (`cachestat`).
     pub fn open(root: &Root, options: DropBehindOptions) -> Result<Self, ReclaimError> {
         let trees = options.paths.iter().map(|path| Tree::open(path, &options.except)).collect::<Result<_, _>>()?;
         probe()?;
@@ -203,7 +202,7 @@ impl DropBehind {
         })
     }
 
-    /// Lets go of so much, or as much as there is time for; pages that went.
+    /// Drops this much, or as much as time allows; returns the pages dropped.
     fn drop_up_to(&mut self, wanted: Bytes, stop: &Stop) -> u64 {
         let begun = Instant::now();
         if begun < self.waits_until {
@@ -221,7 +220,7 @@ impl DropBehind {
         if let Some(position) = &mut self.at {
             position.round.close();
         }
-        // Not the time that it waited for a disk.
+        // CPU time excludes waiting for a disk.
         let (dropped, took) =
             (self.counts.dropped_pages - before, (thread_cpu_time().saturating_sub(cpu_before)).duration());
         if took.as_nanos() > u128::from(dropped) * WORTH_A_PAGE.as_nanos() {
@@ -230,7 +229,7 @@ impl DropBehind {
         dropped
     }
 
-    /// The next file, and whether some process maps it; None at the end of a round over all trees.
+    /// The next file, and whether a process maps it; None at the end of a round over all trees.
     fn next_file(&mut self) -> Option<(File, bool)> {
         loop {
             if self.at.is_none() {
@@ -271,7 +270,7 @@ impl DropBehind {
         self.remembered.retain(|_, file| file.round_number == current);
     }
 
-    /// Lets go of a file, if it is time for that, or of a part of it.
+    /// Drops a file or a part of it, if it is time for that.
     fn consider(&mut self, file: &File, is_mapped: bool, budget: &mut Budget<'_>) -> io::Result<()> {
         let metadata = file.metadata()?;
         if !metadata.is_file() || metadata.len() == 0 {
@@ -297,7 +296,7 @@ impl DropBehind {
         Ok(())
     }
 
-    /// Whatever there is no room for will seem to be met for the first time.
+    /// A file for which there is no room will count as new next time.
     fn remember(&mut self, number: (u64, u64), known: Remembered, now: Instant) {
         let many = self.remembered.len();
         if known.scan.cached == 0 && (many > MOST_REMEMBERED / 2 || !known.is_lately(now)) {
@@ -307,7 +306,7 @@ impl DropBehind {
         }
     }
 
-    /// What is known of a file, with what has changed since.
+    /// What is known about a file, updated with its current state.
     fn recall(&mut self, metadata: &Metadata, state: CacheState, now: Instant) -> Remembered {
         let modified = (metadata.mtime(), metadata.mtime_nsec());
         let scan = Scan { size: metadata.len(), modified, cached: state.cached };
@@ -367,21 +366,21 @@ impl DropBehind {
     }
 }
 
-/// How much of a file may go, from its beginning: all of it, unless it is being written.
+/// How much of a file may be dropped, from its beginning: all of it, unless it is being written.
 fn length_to_drop(len: u64, written: Option<Instant>, now: Instant) -> u64 {
     let is_being_written = written.is_some_and(|at| now - at < WRITTEN_LATELY);
     if is_being_written { len.saturating_sub(END) / BASE_PAGE * BASE_PAGE } else { len }
 }
 
-/// Lets go of what is clean in a file from an offset up to this length, and of no more than is left to do; pages that went. The offset is
-/// then where it goes on the next time, lest what cannot go at a file's beginning keep the rest of it.
+/// Drops the clean pages of a file from an offset up to this length, within the budget; returns the pages dropped. The offset becomes the
+/// next starting point, so that undroppable pages at a file's beginning do not block the rest.
 fn drop_from(file: &File, offset: &mut u64, len: u64, budget: &mut Budget<'_>) -> io::Result<u64> {
     let (mut dropped, mut part) = (0, PART);
     while *offset < len && !budget.is_spent() {
         let end = len.min(offset.saturating_add(part));
         let is_empty = len > PART && cache_state(file, *offset, end - *offset)?.cached == 0;
         match (is_empty, part) {
-            // Ever larger parts, because a file may be larger than any disk and hold next to nothing.
+            // Double the part each time: a sparse file may be larger than any disk and have hardly any pages in memory.
             (true, _) => (*offset, part) = (end, part.saturating_mul(2)),
             (false, PART) => dropped += drop_part(file, offset, end, budget)?,
             (false, _) => part /= 2,
@@ -393,7 +392,7 @@ fn drop_from(file: &File, offset: &mut u64, len: u64, budget: &mut Budget<'_>) -
     Ok(dropped)
 }
 
-/// The same in a part of it.
+/// The same for a part of the file.
 fn drop_part(file: &File, offset: &mut u64, end: u64, budget: &mut Budget<'_>) -> io::Result<u64> {
     let mut dropped = 0;
     while *offset < end && !budget.is_spent() {
@@ -404,13 +403,13 @@ fn drop_part(file: &File, offset: &mut u64, end: u64, budget: &mut Budget<'_>) -
     Ok(dropped)
 }
 
-/// The same in a range, by halves where something is dirty: asking for what is dirty to go would have it written.
+/// The same for a range, which is halved if something is dirty: advice on dirty pages would start their writeback.
 fn drop_range(file: &File, start: u64, len: u64, budget: &mut Budget<'_>) -> io::Result<u64> {
     let before = cache_state(file, start, len)?;
     match before {
         CacheState { cached: 0, .. } => Ok(0),
         state if state.is_clean() => {
-            // Up to the end of the last page, which a file rarely fills; else that one would stay.
+            // Up to the end of the last page, which a file rarely fills; otherwise that page would stay.
             drop_clean(file, start, len.next_multiple_of(BASE_PAGE))?;
             let dropped = before.cached.saturating_sub(cache_state(file, start, len)?.cached);
             budget.pages = budget.pages.saturating_sub(dropped);
@@ -424,16 +423,16 @@ fn drop_range(file: &File, start: u64, len: u64, budget: &mut Budget<'_>) -> io:
     }
 }
 
-/// Numbers of all files that the processes map that this one may read.
+/// Inode numbers of all files mapped by processes that this one may read.
 fn mapped_files(root: &Root) -> HashSet<u64> {
     let pids = root.numbered_entries("proc").unwrap_or_default();
     let lines = pids.into_iter().flat_map(|pid| maps::read(root, pid).unwrap_or_default());
     lines.map(|line| line.inode).filter(|&inode| inode != 0).collect()
 }
 
-/// Checks on a file of our own whether the kernel tells what of a file is in memory.
+/// Checks on a memfd whether the kernel tells what is in memory.
 ///
-/// Errors: the kernel has no `cachestat` (before Linux 6.5) or forbids it, or the file cannot be made.
+/// Errors: the kernel has no `cachestat` (before Linux 6.5) or forbids it, or the file cannot be created.
 pub fn probe() -> Result<(), ReclaimError> {
     let told = memfd_create("hugepilot", MemfdFlags::CLOEXEC).map_err(io::Error::from);
     told.and_then(|file| cache_state(&file, 0, 0)).map_err(|cause| ReclaimError::CacheState { cause })?;
@@ -463,7 +462,7 @@ impl Mechanism for DropBehind {
 
     fn counts(&self) -> BTreeMap<&'static str, u64> {
         let counts = &self.counts;
-        // Every scan meets the same files again, so that only one scan counts.
+        // Every round finds the same files, so only one round counts.
         let met = self.last_round.as_ref().unwrap_or(&self.this_round);
         BTreeMap::from([
             ("rounds", counts.rounds),

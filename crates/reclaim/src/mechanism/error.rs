@@ -1,4 +1,4 @@
-//! What keeps memory from being reclaimed, each with the next step.
+//! What prevents reclaim; each error says the next step.
 
 use std::io;
 use std::path::PathBuf;

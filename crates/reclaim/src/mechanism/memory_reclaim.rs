@@ -1,10 +1,10 @@
-//! Reclaim by `memory.reclaim`: the kernel takes memory of control groups back as if it were short, oldest first.
+//! Reclaim by `memory.reclaim`: the kernel reclaims memory of control groups as if it were short, oldest first.
 //!
-//! Owns: how much is asked of which group. Never touches: limits, or groups of version 1, which have no such file
+//! Owns: how much is requested from which group. Never touches: limits, or groups of version 1, which have no such file
 //! (Documentation/admin-guide/cgroup-v2.rst).
 //!
-//! It cannot tell what is mapped from what is not: the kernel takes what it finds unused. With `swappiness=0` (Linux 6.8) it leaves
-//! anonymous and shared memory alone.
+//! It does not distinguish mapped from unmapped memory: the kernel reclaims what it finds unused. With `swappiness=0` (Linux 6.8)
+//! it leaves anonymous and shared memory alone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use kernel::{Root, cgroup};
 use crate::mechanism::{Effect, Mechanism, MechanismKind, ReclaimError};
 use crate::policy::Batch;
 
-/// Asked for in one call, which does not return before the kernel has tried that much.
+/// Requested in one call, which returns only after the kernel has tried that much.
 const MOST_AT_ONCE: Bytes = Bytes(64 << 20);
 
 /// `memory.reclaim` of the topmost groups.
@@ -27,7 +27,7 @@ pub struct MemoryReclaim {
     root: Root,
     /// Their directories.
     groups: Vec<String>,
-    /// Whether it can be told to leave alone what would have to be swapped.
+    /// Whether it can be told to spare memory that would have to be swapped.
     spares_swap: bool,
     fell_short: u64,
     calls: u64,
@@ -65,7 +65,7 @@ impl MemoryReclaim {
         Ok(effects.into_iter().filter(|effect| !effect.uses.is_empty()).collect())
     }
 
-    /// Asks a group for so much, in parts. It is no error that it has not so much to give.
+    /// Requests this much from a group, in parts. It is not an error if the group has less to give.
     fn ask(&mut self, group: &str, bytes: Bytes, argument: &str, stop: &Stop) -> Result<(), ReclaimError> {
         let path = self.root.path(&format!("{group}/{FILE}"));
         let mut left = bytes;
@@ -87,7 +87,7 @@ impl MemoryReclaim {
 
 const FILE: &str = "memory.reclaim";
 const SPARE_SWAP: &str = "swappiness=0";
-/// The uses that `memory.stat` counts together.
+/// The sets of uses that `memory.stat` counts together.
 fn counted() -> [Uses; 4] {
     [Uses::MAPPED_FILES, only(MemoryUse::UnmappedCache), only(MemoryUse::Anonymous), only(MemoryUse::Shared)]
 }
@@ -96,7 +96,7 @@ fn only(class: MemoryUse) -> Uses {
     [class].into_iter().collect()
 }
 
-/// The group had less than that to give, has gone, or a signal came.
+/// The group had less to give, has gone, or a signal interrupted.
 fn is_short(cause: &io::Error) -> bool {
     matches!(cause.raw_os_error(), Some(libc::EAGAIN | libc::ENODEV | libc::ENOENT | libc::EINTR))
 }
@@ -110,17 +110,17 @@ fn write(path: &Path, value: &str) -> Result<(), ReclaimError> {
         .map_err(failed)
 }
 
-/// What a group holds of what is [`counted`].
+/// What a group holds of each set in [`counted`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held([Bytes; 4]);
 
 impl Held {
-    /// Nothing for a group that has gone.
+    /// Zero for a group that has gone.
     fn read(root: &Root, group: &str) -> Self {
         let text = root.text(&format!("{group}/memory.stat")).unwrap_or_default();
         let value = |name: &str| cgroup::statistic(&text, name).map_or(Bytes(0), Bytes);
         let mapped = value("file_mapped");
-        // Only what it may take is on these lists: no shared memory, and nothing that is locked.
+        // Only reclaimable file pages are on these lists: no shared memory, and nothing locked.
         let takeable = value("active_file") + value("inactive_file");
         Self([mapped, takeable.saturating_sub(mapped), value("anon"), value("shmem")])
     }
@@ -155,7 +155,7 @@ impl Mechanism for MemoryReclaim {
 mod tests {
     use super::*;
 
-    /// A machine with version 2, and these groups with so much unmapped cache.
+    /// A machine with version 2, and these groups with this much unmapped cache.
     fn machine(groups: &[(&str, u64)]) -> (tempfile::TempDir, Root) {
         let tree = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
@@ -183,7 +183,7 @@ mod tests {
     fn each_group_is_asked_for_its_part() {
         let (_tree, root) = machine(&[("system.slice", 3000), ("user.slice", 800)]);
         let mut reclaim = MemoryReclaim::open(&root).unwrap();
-        // Of 3,200 and 1,000.
+        // From groups of 3,200 and 1,000.
         let batch = Batch { uses: Uses::OF_FILES, bytes: Bytes(420), most: Bytes(420) };
         let effects = reclaim.step(&[batch], &Stop::default()).unwrap();
         assert!(asked(&root, "system.slice").starts_with("320 swappiness=0"), "{}", asked(&root, "system.slice"));

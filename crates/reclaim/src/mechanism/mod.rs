@@ -1,8 +1,9 @@
-//! Reclaim memory: have the kernel let go of what is used least, so that what is left can be had in huge pages.
+//! Mechanisms that make the kernel reclaim the least-used memory, so that huge pages can be made of it.
 //!
-//! Owns: the mechanisms, one file each behind one small trait, and the account of what they did. Never touches: the choice of what goes.
+//! Owns: the mechanisms, one file each behind one small trait, and the account of what they did. Never touches: the choice of what is
+//! reclaimed.
 //!
-//! Nothing is lost by any of them: only what is on disk, or was written to swap, leaves memory.
+//! None of them loses data: only memory that is on disk, or was written to swap, is freed.
 
 mod damon;
 mod drop_behind;
@@ -26,7 +27,7 @@ use heat::memory_use::Uses;
 use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 
-/// After a pause of the machine or of this process no more is due than after this.
+/// After a pause of the machine or of this process, no more is due than after this time.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// One way to reclaim memory.
@@ -34,56 +35,56 @@ pub trait Mechanism {
     /// Which one it is.
     fn kind(&self) -> MechanismKind;
 
-    /// Sets of uses, each of which it can take, and only without telling the uses in it apart; best first.
+    /// Sets of uses that it can reclaim, without distinguishing the uses within a set; best first.
     fn reach(&self) -> Vec<Uses>;
 
-    /// From one turn to the next.
+    /// The interval between its turns.
     fn pace(&self) -> Duration {
         Duration::from_secs(1)
     }
 
-    /// For how long a step is to do what is due, when it comes `elapsed` after the one before.
+    /// The time that a step's work should cover, if it comes `elapsed` after the previous one.
     fn span(&self, elapsed: Duration) -> Duration {
         elapsed.min(LONGEST_PAUSE)
     }
 
-    /// Carries batches out, each within its uses; where the kernel does it by itself, sets it going and tells what came of the
-    /// step before. Without a batch nothing more is done.
+    /// Carries out batches, each within its uses. If the kernel does the work, starts it and returns the effects of the previous step.
+    /// Without batches nothing more is done.
     ///
     /// Errors: DAMON's files cannot be read or written, the guardian of DAMON cannot be started, or a group's `memory.reclaim` cannot be
     /// written.
     fn step(&mut self, batches: &[Batch], stop: &Stop) -> Result<Vec<Effect>, ReclaimError>;
 
-    /// What it has met, by a short name each.
+    /// Its counters, by short name.
     fn counts(&self) -> BTreeMap<&'static str, u64>;
 }
 
-/// Which mechanism, best first.
+/// The mechanism, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MechanismKind {
-    /// Schemes of DAMON's over physical addresses.
+    /// DAMON schemes over physical addresses.
     Damon,
     /// `memory.reclaim` of control groups.
     MemoryReclaim,
-    /// Advice on the files of named directories.
+    /// Advice on the files in named directories.
     DropBehind,
 }
 
-/// As it is shown, and in JSON.
+/// The name in text output and JSON.
 impl fmt::Display for MechanismKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
 }
 
-/// What came of a batch.
+/// The effect of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// The uses that it was for.
+    /// The uses of the batch.
     pub uses: Uses,
     /// Memory that it was applied to: freed, or put where the kernel frees it first.
     pub applied: Bytes,
-    /// Of it, what is free already.
+    /// Of it, memory that is already free.
     pub reclaimed: Bytes,
 }

@@ -1,9 +1,9 @@
-//! The files below a directory, a few at a time, and again from the beginning.
+//! Walks the files below a directory, a few at a time, and starts again at the end.
 //!
-//! Owns: which files are met. Never touches: another file system, what a symbolic link leads to, anything that is no file.
+//! Owns: which files are visited. Never touches: other file systems, symbolic links, or anything that is not a regular file.
 //!
-//! Each path is resolved by the kernel below the open directory (`openat2`), so that whoever may rename things meanwhile cannot lead it
-//! elsewhere. What waits to be met is bounded, however large a directory is, and nothing stays open between steps.
+//! The kernel resolves each path below the open directory (`openat2`), so concurrent renames cannot lead it elsewhere. The queue is
+//! bounded, however large a directory is, and nothing stays open between steps.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -19,12 +19,13 @@ use rustix::io::Errno;
 
 use crate::mechanism::ReclaimError;
 
-/// A directory is listed so far that half the room for names is left for what lies below, and at least a few names far.
+/// Room for names. A listing stops when half of the free room is used, which leaves the rest for subdirectories, but adds at least a few
+/// names.
 const MOST_WAITING: usize = 1 << 14;
 const FEW: usize = 16;
-/// What the kernel tells of a directory at once.
+/// The buffer for one call that lists a directory.
 const LISTING: usize = 32 << 10;
-/// Nothing waits for a lease or the other end of a pipe, and no terminal is taken.
+/// Opening never blocks on a lease or the other end of a pipe, and never acquires a controlling terminal.
 const FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
@@ -33,53 +34,53 @@ const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_
 #[derive(Debug)]
 pub(super) struct Tree {
     path: PathBuf,
-    /// The same without symbolic links: where they led at first is opened ever again, wherever they lead later.
+    /// The same without symbolic links: their original target is opened every time, even if they change.
     resolved: PathBuf,
     except: Vec<PathBuf>,
 }
 
-/// Directories and files that are left alone, by device and number: whatever name leads there.
+/// Directories and files that are left alone, by device and inode number, whatever their names.
 #[derive(Debug)]
 struct Except(HashSet<(u64, u64)>);
 
 impl Except {
-    /// Those that are there now: what a path names changes when a file is replaced or a disk mounted.
+    /// Those that exist now: the file behind a path changes when it is replaced or a disk is mounted.
     fn read(paths: &[PathBuf]) -> Self {
         let there = paths.iter().filter_map(|path| path.metadata().ok());
         Self(there.map(|file| (file.dev(), file.ino())).collect())
     }
 
-    /// Whether it is one of them; what cannot be asked is.
+    /// Whether the file is one of them; also true if that cannot be determined.
     fn has(&self, file: &OwnedFd) -> bool {
         !self.0.is_empty() && fstat(file).map_or(true, |file| self.0.contains(&(file.st_dev, file.st_ino)))
     }
 }
 
-/// One time round a tree.
+/// One round through a tree.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     has_begun: bool,
     open: Option<Open>,
-    /// What is met next comes last.
+    /// The last entry is visited next.
     waiting: Vec<Waiting>,
     /// Names that could not be opened.
     pub(super) passed_over: u64,
-    /// Whether there was nothing to be opened by the tree's own name.
+    /// Whether the tree itself could not be opened.
     pub(super) is_missing: bool,
 }
 
 impl Round {
-    /// Holds nothing open until it goes on, so that a disk can be unmounted and a deleted file's room is free.
+    /// Closes everything until the next step, so a disk can be unmounted and the space of deleted files is freed.
     pub(super) fn close(&mut self) {
         self.open = None;
     }
 }
 
-/// A name below the tree that has not been met yet.
+/// A name below the tree that has not been visited yet.
 #[derive(Debug)]
 enum Waiting {
     File(PathBuf),
-    /// Its listing goes on at the cookie; 0 is the beginning.
+    /// Its listing continues at the cookie; 0 is the beginning.
     Directory {
         path: PathBuf,
         cookie: u64,
@@ -95,7 +96,7 @@ struct Open {
 }
 
 impl Tree {
-    /// Errors: it or an exception is not there, or it may not be read, or is neither directory nor file.
+    /// Errors: it or an exception does not exist, or it is not readable, or is neither directory nor file.
     pub(super) fn open(path: &Path, except: &[PathBuf]) -> Result<Self, ReclaimError> {
         let failed = |path: &Path, cause| ReclaimError::Open { path: path.to_owned(), cause };
         for path in except {
@@ -112,7 +113,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The next file, open to be read; None at the end of the round.
+    /// The next file, open for reading; None at the end of the round.
     pub(super) fn next(&self, round: &mut Round) -> Option<File> {
         if round.open.is_none() {
             self.go_on(round);
@@ -164,7 +165,7 @@ impl Open {
         if path.as_os_str().is_empty() {
             return self.top.try_clone();
         }
-        // Only the owner may leave the time of access alone; it is not changed by what is done here anyway.
+        // Only the owner may use O_NOATIME; nothing here changes the access time anyway.
         let opened = self.below(path, FLAGS | OFlags::NOATIME);
         Ok(opened.or_else(|_| self.below(path, FLAGS))?)
     }
@@ -174,7 +175,7 @@ impl Open {
         openat2(&self.top, path, flags, Mode::empty(), within)
     }
 
-    /// Adds what a directory holds from its cookie on to what waits, behind the directory itself if there is more than there is room for.
+    /// Adds a directory's entries from the cookie on to the queue; if there are too many, the directory itself is queued for after them.
     fn list(&self, directory: &Path, cookie: u64, waiting: &mut Vec<Waiting>) -> Result<(), Errno> {
         let opened = self.below(directory, FLAGS | OFlags::DIRECTORY)?;
         if self.except.has(&opened) {
@@ -201,12 +202,12 @@ impl Open {
         Ok(())
     }
 
-    /// What is neither directory nor file does not wait.
+    /// Anything that is neither a directory nor a regular file is skipped.
     fn waiting(&self, path: PathBuf, kind: FileType) -> Option<Waiting> {
         match kind {
             FileType::RegularFile => Some(Waiting::File(path)),
             FileType::Directory => Some(Waiting::Directory { path, cookie: 0 }),
-            // Some file systems do not say; whatever is no directory is then tried as a file.
+            // Some file systems do not report the type; anything that is not a directory is then tried as a file.
             FileType::Unknown => match self.below(&path, FLAGS | OFlags::DIRECTORY) {
                 Ok(_) => Some(Waiting::Directory { path, cookie: 0 }),
                 Err(_) => Some(Waiting::File(path)),

@@ -1,4 +1,4 @@
-//! Policies that read aloud: what a kind of machine has best reclaimed.
+//! Named policies for kinds of machines.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,12 +14,12 @@ use crate::policy::{ClassPolicy, MappedPageCost, Policies};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// What passes through once fills memory: unmapped cache goes first and hard, and what processes map is not reclaimed at all.
+    /// One-time data fills memory: unmapped cache is reclaimed first and aggressively, mapped memory not at all.
     BackupServer,
-    /// Shared memory and mapped files are the working set, and their eviction is costly; unmapped cache goes slowly.
+    /// Shared memory and mapped files are the working set, and evicting them is costly; unmapped cache is reclaimed slowly.
     Database,
-    /// Unmapped cache goes slowly and down to a tenth of memory; what is mapped of files ten times as slowly, code too, so that mechanisms
-    /// that cannot tell it apart may work.
+    /// Unmapped cache is reclaimed slowly and down to a tenth of memory; mapped files ten times as slowly, including code, so that
+    /// mechanisms that cannot tell code apart may work.
     #[default]
     Balanced,
 }
@@ -28,7 +28,7 @@ impl Preset {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::BackupServer, Self::Database, Self::Balanced];
 
-    /// What it asks for. No preset swaps processes out: large machines hardly swap, and it costs most.
+    /// Its settings. No preset swaps processes out: large machines hardly swap, and it costs most.
     pub fn policies(self) -> Policies {
         let stays = ClassPolicy { rate: SizeOrShare::Size(Bytes(0)), floor: SizeOrShare::Size(Bytes(0)) };
         let mut classes = ByUse::of(|_| stays);
@@ -62,10 +62,10 @@ impl Preset {
 }
 
 impl Preset {
-    /// How long a file of a named directory must not have been used before it goes.
+    /// How long a file of a named directory must be unused before it is dropped.
     pub fn idle(self) -> Nanos {
         match self {
-            // What is written once is not waited for, and fills memory within a second on a fast disk.
+            // Data written once is dropped soon, because it fills memory within a second on a fast disk.
             Self::BackupServer => Nanos(250_000_000),
             Self::Database | Self::Balanced => Nanos(10_000_000_000),
         }

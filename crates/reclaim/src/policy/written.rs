@@ -1,4 +1,4 @@
-//! Policies as people write them.
+//! Parses policies as users write them.
 
 use std::str::FromStr;
 
@@ -29,7 +29,7 @@ impl FromStr for ClassPolicy {
 }
 
 impl Policies {
-    /// Reads how little memory must be free for any to be reclaimed.
+    /// Parses a mark: memory is reclaimed while less than this is free.
     ///
     /// Errors: `text` is neither a size nor a share, is a share of more than 100%, or is 0 bytes.
     pub fn parse_mark(text: &str) -> Result<SizeOrShare, String> {
@@ -44,10 +44,10 @@ impl Policies {
         }
     }
 
-    /// Takes marks over that were given; one of them takes the place of both that there were.
+    /// Sets the given marks; even a single one replaces both existing ones.
     pub fn set_marks(&mut self, free: Option<SizeOrShare>, huge: Option<SizeOrShare>) {
         if free.is_some() || huge.is_some() {
-            // Who writes what the preset says anyway says nothing new.
+            // Repeating the preset's marks changes nothing.
             self.marks_are_presets &= (free, huge) == (self.free_below, self.huge_below);
             (self.free_below, self.huge_below) = (free, huge);
         }

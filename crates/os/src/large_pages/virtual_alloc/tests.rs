@@ -1,4 +1,4 @@
-//! Windows, played: what each call answers is set, and what was called is seen.
+//! A fake Windows: tests set what each call answers and see which were made.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ const LARGE: usize = 2 << 20;
 const LOCK_MEMORY: Privilege = Privilege(4);
 const ACCESS_DENIED: Code = 5;
 
-/// A Windows on which all goes well unless it is told otherwise.
+/// A Windows on which everything succeeds unless a test says otherwise.
 struct Windows {
     token: Result<(), Code>,
     known: Result<Privilege, Code>,

@@ -1,4 +1,4 @@
-//! What the kernel is told of schemes, and what is made of what it answers.
+//! Which schemes are written to the kernel, and how its answers are evaluated.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Files on the disk that this was built on, where they are cached; elsewhere (a kernel before 6.5, a disk in memory) it is said that
-//! nothing was tested.
+//! Uses files on the disk that this was built on, if they are cached there; otherwise (a kernel before 6.5, a disk in memory) it
+//! reports that nothing was tested.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
-/// A folder on the disk that holds this test; None where drop-behind cannot work.
+/// A directory on the disk that contains this test; None if drop-behind cannot work.
 fn folder() -> Option<TempDir> {
     let beside = std::env::current_exe().expect("our own path").parent().expect("a folder").to_owned();
     let folder = tempfile::tempdir_in(beside).expect("room");
@@ -27,7 +27,7 @@ fn folder() -> Option<TempDir> {
     works.then_some(folder)
 }
 
-/// A file of so many MiB that is on disk and in memory.
+/// A file of `mib` MiB that is on disk and in memory.
 fn file(folder: &TempDir, name: &str, mib: u64) -> PathBuf {
     let path = folder.path().join(name);
     let mut file = File::create(&path).unwrap();
@@ -49,7 +49,7 @@ fn open(folder: &TempDir, options: DropBehindOptions) -> DropBehind {
     DropBehind::open(&Root::host(), options).unwrap()
 }
 
-/// Steps until a round is over; what went.
+/// Steps until a round is over; returns what was dropped.
 fn round(behind: &mut DropBehind, mib: u64) -> u64 {
     let rounds = behind.counts.rounds;
     let mut dropped = 0;
@@ -88,7 +88,7 @@ fn what_came_back_cools_down() {
     read(&path);
     assert_eq!(round(&mut behind, 100), 0);
     assert_eq!((cached(&path), behind.counts.comebacks), (2, 1));
-    // Written anew it is another file as far as that goes, but the rest is not cut short.
+    // Once rewritten it counts as another file in this respect, but that does not shorten the cool-down.
     assert_eq!(round(&mut behind, 100), 0);
     assert_eq!(behind.counts.comebacks, 1, "it is told once");
 }
@@ -106,7 +106,7 @@ fn a_file_that_is_being_written_keeps_its_end() {
 fn it_is_seen_when_a_file_is_written() {
     let Some(folder) = folder() else { return };
     let path = file(&folder, "log", 1);
-    // Long ago, because some kernels do not tell two times of one tick apart.
+    // Long ago, because some kernels do not distinguish two times within one tick.
     File::options().write(true).open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     let mut behind = open(&folder, DropBehindOptions::default());
     round(&mut behind, 100);
@@ -219,7 +219,7 @@ fn a_large_file_goes_though_most_of_it_never_was_in_memory() {
     assert_eq!((round(&mut behind, 100), cached(&path)), (1, 0));
 }
 
-/// What may be done without end.
+/// An unlimited budget.
 fn unbounded(stop: &Stop) -> Budget<'_> {
     let hour = Duration::from_secs(3600);
     Budget {
@@ -230,7 +230,7 @@ fn unbounded(stop: &Stop) -> Budget<'_> {
     }
 }
 
-/// A file as large as files can be, with a page in memory here and there.
+/// A file of maximum size, with pages in memory at these offsets.
 fn huge_file(pages_at: &[u64]) -> File {
     let file = File::from(memfd_create("huge", MemfdFlags::CLOEXEC).unwrap());
     file.set_len(i64::MAX as u64).unwrap();
