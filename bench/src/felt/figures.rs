@@ -44,7 +44,7 @@ pub struct ModeTurns<'a> {
 }
 
 impl<'a> ModeTurns<'a> {
-    /// Sorts these turns.
+    /// Keeps those turns of a mode in which something was promoted, and counts the others.
     pub fn of(mode: Mode, turns: Vec<&'a FeltTurn>) -> Self {
         let all = turns.len();
         let turns: Vec<&FeltTurn> = turns.into_iter().filter(|turn| turn.promoted.bytes > 0).collect();

@@ -31,7 +31,7 @@ pub const EXCERPT_FRAMES: u32 = 250;
 const FINGERPRINT_BITS: u32 = 24;
 const FRAMES_PER_SECOND: u32 = 32;
 const PER_FRAME: u32 = 4;
-/// One in so many fingerprints of an excerpt is a wrong one.
+/// One in this many fingerprints of an excerpt is wrong.
 const CORRUPTED_ONE_IN: usize = 5;
 /// Odd, so that multiplication keeps fingerprints distinct; frequent ones are then spread among the others.
 const SPREAD: u32 = 0x9E37_79B1;

@@ -67,7 +67,7 @@ impl Launch {
         Ok(Self { prepared, counts, required: args.launch.require })
     }
 
-    /// Adds the environment and the arguments that the program is to be started with to the user's.
+    /// Adds the program's environment variables and arguments to those of the user.
     pub(super) fn equip(&self, command: &mut Command, arguments: &[OsString]) {
         command.args(self.prepared.recipe.arguments_around(arguments.iter().cloned()));
         command.envs(self.prepared.recipe.variables.iter().map(|variable| (variable.name, &variable.value)));

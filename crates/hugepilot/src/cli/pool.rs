@@ -168,7 +168,7 @@ fn absolute(directory: &Path) -> anyhow::Result<String> {
     Ok(std::path::absolute(directory)?.to_string_lossy().into_owned())
 }
 
-/// Whether the processor has pages of 1 GiB; None where it does not say.
+/// Whether the processor has pages of 1 GiB; None if unknown.
 fn giant_pages(root: &Root) -> Option<bool> {
     Cpu::read(root).ok().map(|cpu| cpu.giant_pages)
 }

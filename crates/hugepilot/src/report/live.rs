@@ -21,7 +21,7 @@ use super::mapping_name;
 const SMALLEST: (u16, u16) = (50, 10);
 const NAME_LIMIT: usize = 40;
 
-/// What a key asked for.
+/// What a key requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Nothing; the view goes on.

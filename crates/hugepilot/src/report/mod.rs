@@ -48,7 +48,7 @@ pub struct AfterRestart {
     /// Memory that would be worth promoting.
     #[serde(rename = "would_pay_bytes")]
     pub would_pay: Bytes,
-    /// The speed that the program should gain by it; None if that cannot be told.
+    /// The speed that the program should gain by it; None if that is unknown.
     #[serde(rename = "expected_gain_percent")]
     pub gain: Option<GainPercent>,
 }
@@ -77,7 +77,7 @@ pub struct PlanReport<'a> {
     pub family: Family,
     /// How accessed bits were cleared for it.
     pub clearing: Option<Clearing>,
-    /// The speed that the program should gain; None if that cannot be told.
+    /// The speed that the program should gain; None if that is unknown.
     pub gain: Option<GainPercent>,
     /// What carrying it out should take; None if nothing was measured.
     pub expectation: Option<Expectation>,
@@ -92,7 +92,7 @@ pub struct ExplainReport<'a> {
     pub explanation: &'a Explanation,
     /// The processes that share memory with it.
     pub family: Family,
-    /// The speed that the plan should gain; None if that cannot be told.
+    /// The speed that the plan should gain; None if that is unknown.
     pub gain: Option<GainPercent>,
     /// What could be promoted if the program were restarted with its shared memory aligned; None if all of it is aligned.
     pub after_restart: Option<AfterRestart>,
@@ -113,7 +113,7 @@ pub struct PromoteReport<'a> {
     pub outcome: &'a Outcome,
     /// The process before.
     pub before: Snapshot,
-    /// The process afterwards; None if it ended meanwhile.
+    /// The process afterwards; None if it has ended.
     pub after: Option<Snapshot>,
     /// Wall time of the whole command, both observations included.
     pub elapsed: Nanos,
@@ -128,7 +128,7 @@ pub struct GiveBackReport<'a> {
     pub outcome: &'a Outcome,
     /// The process before.
     pub before: Snapshot,
-    /// The process afterwards; None if it ended meanwhile.
+    /// The process afterwards; None if it has ended.
     pub after: Option<Snapshot>,
     /// Whether this kernel frees the empty base pages of a huge page that it splits; None if no probe could find out.
     pub frees_empty_pages: Option<bool>,
@@ -143,7 +143,7 @@ pub struct RunReport<'a> {
     pub exit_status: Option<i32>,
     /// The signal that ended the command; None if it exited.
     pub signal: Option<i32>,
-    /// What the pilot did meanwhile.
+    /// What the pilot did.
     pub pilot_summary: PilotReport<'a>,
     /// What it was started with; None if nothing was added.
     pub launch: Option<LaunchReport<'a>>,
@@ -154,7 +154,7 @@ pub struct RunReport<'a> {
 pub struct LaunchReport<'a> {
     /// What it was started with.
     pub prepared: &'a Prepared,
-    /// What became of it.
+    /// How much of its memory was huge, and why the rest was not.
     pub account: &'a Verification,
 }
 
@@ -188,7 +188,7 @@ pub struct PilotReport<'a> {
 /// What memory is used for, and how it is reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimStatusReport<'a> {
-    /// What memory is used for, or why that cannot be told.
+    /// What memory is used for, or why that is unknown.
     pub census: Result<&'a Census, &'a str>,
     /// Free and contiguous memory.
     pub now: &'a MemoryReading,

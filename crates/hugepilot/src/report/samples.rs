@@ -97,7 +97,7 @@ fn memcached() -> TargetState {
     }
 }
 
-/// An action so many seconds ago.
+/// An action this many seconds ago.
 fn decided(seconds: u64, done: DecisionResult, reason: Reason) -> DecisionState {
     DecisionState {
         ns_ago: Nanos(seconds * 1_000_000_000),
@@ -300,7 +300,7 @@ pub(super) fn census() -> Census {
     Census { total: gib(160), sampled: 0.25, held, fixed, free: gib(40), behind_cache: gib(30) }
 }
 
-/// A machine with so many GiB free, half of them in huge pages.
+/// A machine with this many GiB free, half of them in huge pages.
 pub(super) fn moment(free: u64) -> MemoryReading {
     MemoryReading {
         at_ns: Nanos((60 + free) * 1_000_000_000),

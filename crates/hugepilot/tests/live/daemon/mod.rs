@@ -123,7 +123,7 @@ impl Daemon {
         self.folder
     }
 
-    /// Makes scans due (an idle program gets ever fewer), and waits for so many.
+    /// Makes scans due (an idle program gets ever fewer), and waits for this many.
     pub fn scan_again(&self, times: u64) {
         for _ in 0..times {
             let text = fs::read_to_string(config(&self.folder)).expect("a configuration");
@@ -132,7 +132,7 @@ impl Daemon {
         }
     }
 
-    /// Waits for so many more scans.
+    /// Waits for this many more scans.
     pub fn wait_for_scans(&self, more: u64) {
         let scans = || self.status()["counts"]["scans"].as_u64().expect("a number");
         let enough = scans() + more;
