@@ -3,11 +3,11 @@
 //! Owns: their code, from textbooks where the standard library has none that is suitable. Never touches: memory other than what is sorted.
 //!
 //! - *Heap sort* is Williams's with Floyd's way to build the heap, in place: each number sinks from the top through the whole memory, so nearly each
-//! step is a page walk. The experiment timed this one. Variants that are gentler to caches (heaps with more children, sinking to the bottom first)
-//! would measure something else.
+//!   step is a page walk. The experiment timed this one. Variants that are gentler to caches (heaps with more children, sinking to the bottom first)
+//!   would measure something else.
 //! - *Quick sort* is the standard library's unstable sort: partitions pass through memory in order.
 //! - *Merge sort* is bottom-up between two halves of the same memory. The standard library's stable sort allocates its own buffer from the heap,
-//! which would be on other pages than those under test.
+//!   which would be on other pages than those under test.
 
 use std::fmt;
 
