@@ -1,6 +1,6 @@
 //! The command line.
 //!
-//! Owns: arguments and their defaults. Never touches: the system; it only says what was asked for.
+//! Owns: arguments and their defaults. Never touches: the system; it only states what was requested.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -139,7 +139,7 @@ pub enum BenchCommand {
 }
 
 impl Arguments {
-    /// Does what was asked for.
+    /// Runs the requested command.
     pub fn run(self) -> Result<()> {
         self.command.run()
     }

@@ -1,6 +1,6 @@
-//! What every workload can be told.
+//! Arguments that every workload takes.
 //!
-//! Owns: these arguments and their defaults. Never touches: the system; they only say what was asked for.
+//! Owns: these arguments and their defaults. Never touches: the system; they only state what was requested.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The commands that compare configurations on a workload: what each can be told, and which workloads that names.
+//! The commands that compare configurations on a workload: their arguments, and the workloads that these name.
 //!
 //! Owns: their arguments, their defaults, and the configurations that suit each. Never touches: how any of them is measured.
 
@@ -16,7 +16,7 @@ use crate::workload::{
     SWEEPS_PER_SAMPLE, Sweep, SweepPattern, Wire, Workload,
 };
 
-/// Where `integrations/memcached/build` puts it.
+/// Where `integrations/memcached/build` installs it.
 const COMPACTING: &str = "target/memcached/memcached";
 
 /// `memcached`.
@@ -171,7 +171,7 @@ impl LocalArguments {
 /// Measures `estimate`.
 pub fn estimate(common: Common) -> Result<()> {
     use Configuration::*;
-    // Gains of a few per cent drown in what two processes differ by.
+    // Gains of a few per cent would be lost in the difference between two processes.
     let common = Common { one_process: true, ..common };
     let mut workloads = chases(&common, None, ChasePattern::value_variants());
     workloads.extend(sweeps(&common, None, SweepPattern::value_variants()));

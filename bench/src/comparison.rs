@@ -1,6 +1,6 @@
-//! Comparisons, always paired round by round; of configurations within one run above all.
+//! Comparisons, always paired by round; mostly of configurations within one run.
 //!
-//! Owns: which number of a turn is compared, and forming pairs. Never touches: judgement.
+//! Owns: which number of a turn is compared, and how pairs are formed. Never touches: judgement.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use crate::record::{Run, Turn};
 pub enum Metric {
     /// Operations a second.
     Throughput,
-    /// Resident memory after measuring, less that of files.
+    /// Resident memory after measuring, without file pages.
     OwnMemory,
-    /// Memory that the machine had less of after measuring than before the program was started.
+    /// The decrease of the machine's available memory from before the program's start until after measuring.
     MachineMemory,
 }
 
@@ -31,7 +31,7 @@ impl Metric {
     }
 }
 
-/// The typical ratio of numbers, each with its round, to those of the same rounds; None when no round has both.
+/// The typical ratio of numbers to reference numbers of the same rounds; None if no round has both.
 pub fn ratio_by_round<R: Ord>(
     subjects: impl Iterator<Item = (R, f64)>,
     references: impl Iterator<Item = (R, f64)>,
@@ -41,24 +41,23 @@ pub fn ratio_by_round<R: Ord>(
     paired_ratio(&pairs.collect::<Vec<_>>())
 }
 
-/// The median of numbers; None without any.
+/// The median of numbers; None if there are none.
 pub fn median_of(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     median(&numbers.collect::<Vec<_>>())
 }
 
-/// The typical ratio of two configurations' numbers; None when no round has both.
+/// The typical ratio of two configurations' numbers; None if no round has both.
 pub fn ratio(run: &Run, metric: Metric, subject: Configuration, reference: Configuration) -> Option<Interval> {
     let numbers = |configuration| run.turns_of(configuration).map(|turn| (turn.round, metric.of(turn)));
     ratio_by_round(numbers(subject), numbers(reference))
 }
 
-/// What the same comparison shows where there is nothing to see: default against default.
+/// The same comparison where no effect exists: default against default.
 pub fn noise(run: &Run, metric: Metric) -> Option<Interval> {
     ratio(run, metric, Configuration::DefaultAgain, Configuration::Default)
 }
 
-/// What one configuration gains over the default, of what another gains; None when no round has all, or when the other gained
-/// nothing in one.
+/// One configuration's gain over the default, divided by another's; None if no round has all three, or if the other gained nothing in a round.
 pub fn gain_ratio(run: &Run, subject: Configuration, reference: Configuration) -> Option<Interval> {
     let gains = |round| {
         let default = (throughput(run, Default, round)? + throughput(run, DefaultAgain, round)?) / 2.0;
@@ -67,8 +66,7 @@ pub fn gain_ratio(run: &Run, subject: Configuration, reference: Configuration) -
     ratio_of_gains(rounds_of(run).filter_map(gains).collect())
 }
 
-/// What the same comparison shows where there is nothing to see: one configuration's gain over the default run again, of that over
-/// the default.
+/// The same comparison where no effect exists: one configuration's gain over the repeated default, divided by its gain over the default.
 pub fn gain_noise(run: &Run, configuration: Configuration) -> Option<Interval> {
     let gains = |round| {
         let gained = throughput(run, configuration, round)?;
@@ -78,7 +76,7 @@ pub fn gain_noise(run: &Run, configuration: Configuration) -> Option<Interval> {
 }
 
 fn ratio_of_gains(mut gains: Vec<(f64, f64)>) -> Option<Interval> {
-    // A loss has no ratio to a gain; as next to nothing it still counts against the subject.
+    // A loss has no ratio to a gain; it counts as next to nothing, and so still against the subject.
     const NEXT_TO_NOTHING: f64 = 1e-6;
     gains.iter_mut().for_each(|(gained, reference)| *gained = gained.max(*reference * NEXT_TO_NOTHING));
     gains.iter().all(|&(_, reference)| reference > 0.0).then(|| paired_ratio(&gains))?
@@ -92,7 +90,7 @@ fn throughput(run: &Run, configuration: Configuration, round: u32) -> Option<f64
     run.turns_of(configuration).find(|turn| turn.round == round).map(|turn| turn.throughput)
 }
 
-/// The median of a number over one configuration's turns that have it.
+/// The median of a number over those turns of a configuration that have it.
 pub fn typical(run: &Run, configuration: Configuration, number: impl Fn(&Turn) -> Option<f64>) -> Option<f64> {
     median_of(run.turns_of(configuration).filter_map(number))
 }
@@ -107,7 +105,7 @@ pub mod tests {
     use super::*;
     use crate::sample::ProgramMemory;
 
-    /// A run in which each configuration has the given throughputs and resident bytes, round by round.
+    /// A run with the given throughputs and resident bytes of each configuration, round by round.
     pub fn run_of(workload: &str, turns: &[(Configuration, &[f64], u64)]) -> Run {
         let turn = |round: usize, configuration, throughput: f64, own_bytes| Turn {
             round: round as u32,

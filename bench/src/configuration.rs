@@ -1,6 +1,6 @@
-//! The configurations that a workload is measured under: what an operator could choose, and the ceiling.
+//! The configurations under which a workload is measured: those that an operator could choose, and the ceiling.
 //!
-//! Owns: their names, which settings each wants, and who acts on the running program. Never touches: the system.
+//! Owns: their names, the settings that each needs, and who acts on the running program. Never touches: the system.
 
 use heat::units::{Bytes, GIANT_PAGE, HUGE_PAGE};
 use serde::{Deserialize, Serialize};
@@ -84,18 +84,18 @@ pub enum Configuration {
 
 shown_as_typed!(Configuration);
 
-/// Where mimalloc is, by all names that it goes by.
+/// mimalloc's library, under all its names.
 const MIMALLOC: &[&str] = &["libmimalloc.so.2", "libmimalloc.so.2.0", "libmimalloc.so.3", "libmimalloc.so"];
 
-/// Stands in variables for the number of pages that the pool has got.
+/// A placeholder in variables for the number of pages that the pool obtained.
 pub const POOL_PAGES: &str = "<pool pages>";
 
-/// What stands before the command that starts the program.
+/// What precedes the command that starts the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launch {
     /// Nothing.
     Nothing,
-    /// Variables of its environment, and the library that is loaded before all others, by the names that it goes by.
+    /// Environment variables, and a library to preload, under all its names.
     Environment { variables: &'static [&'static str], preload: &'static [&'static str] },
     /// `hugepilot run --pages`.
     Run { pages: &'static str },
@@ -112,32 +112,32 @@ pub enum Act {
     Estimate,
     /// `hugepilot explain`.
     Explain,
-    /// `hugepilot heat --for`, while it is measured.
+    /// `hugepilot heat --for`, during the measurement.
     Observe,
     /// The harness collapses every populated region.
     CollapseAll,
-    /// `hugepilot attach`, until it has been measured, with one in so many parts of its memory as the limit on huge pages.
+    /// `hugepilot attach` until the measurement ends; the limit on huge pages is the program's memory divided by `one_in`.
     Pilot { one_in: u64 },
     /// khugepaged with these settings, until the limit is reached.
     Khugepaged(&'static [(&'static str, &'static str)]),
-    /// The harness collapses the quarter of the regions that is read most.
+    /// The harness collapses the quarter of the regions with the most reads.
     CollapseHottest,
-    /// The harness collapses the others.
+    /// The harness collapses the other regions.
     CollapseColdest,
 }
 
-/// khugepaged in steps of 16 MiB with hardly a pause, so that it can be stopped at a limit. It serves only memory for which the program
-/// asks for huge pages.
+/// khugepaged in steps of 16 MiB with hardly a pause, so that it can be stopped at a limit. It serves only memory for which the program requests huge
+/// pages.
 const EAGER: &[(&str, &str)] = &[
     ("enabled", "madvise"),
     ("khugepaged/pages_to_scan", "4096"),
     ("khugepaged/alloc_sleep_millisecs", "0"),
-    // Last, because writing it is what wakes khugepaged from its sleep.
+    // Last, because this write wakes khugepaged.
     ("khugepaged/scan_sleep_millisecs", "10"),
 ];
 
 impl Configuration {
-    /// The settings to write, as names below `transparent_hugepage` and values; all others stay as found.
+    /// The settings to write: names below `transparent_hugepage`, and values. All others stay as found.
     pub fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Configuration::Never => &[("enabled", "never")],
@@ -146,10 +146,10 @@ impl Configuration {
                 ("enabled", "always"),
                 ("khugepaged/pages_to_scan", "1048576"),
                 ("khugepaged/alloc_sleep_millisecs", "0"),
-                // Last, because writing it is what wakes khugepaged from its sleep.
+                // Last, because this write wakes khugepaged.
                 ("khugepaged/scan_sleep_millisecs", "0"),
             ],
-            // Allocators that ask for huge pages get them; `hugepilot run` needs no setting for that.
+            // Under this setting allocators that request huge pages get them; `hugepilot run` needs no setting for that.
             Configuration::KhugepagedQuarter | Configuration::TunablesThp | Configuration::Jemalloc => {
                 &[("enabled", "madvise")]
             }
@@ -190,7 +190,7 @@ impl Configuration {
             Configuration::TunablesPool1G => {
                 environment(&["GLIBC_TUNABLES=glibc.malloc.hugetlb=1073741824:glibc.malloc.arena_max=1"], &[])
             }
-            // The old name and the new one: versions differ.
+            // The old name and the new one, because versions differ.
             Configuration::Mimalloc => {
                 environment(&["MIMALLOC_LARGE_OS_PAGES=1", "MIMALLOC_ALLOW_LARGE_OS_PAGES=1"], MIMALLOC)
             }
@@ -202,7 +202,7 @@ impl Configuration {
         }
     }
 
-    /// The page size of the pool that must be there when the program starts.
+    /// The page size of the pool that must exist when the program starts.
     pub fn pool(self) -> Option<Bytes> {
         match self {
             Configuration::Libhugetlbfs
@@ -214,7 +214,7 @@ impl Configuration {
         }
     }
 
-    /// How far it changes a process that others have had before: none of them undoes what an earlier one did.
+    /// How much it changes a process that is measured under several configurations; none of them undoes what an earlier one did.
     pub fn degree_of_change(self) -> u8 {
         match self.act() {
             Act::Nothing | Act::Estimate | Act::Explain | Act::Observe => 0,
@@ -224,7 +224,7 @@ impl Configuration {
         }
     }
 
-    /// Whether it can be measured in a process that others are measured in as well: it needs no setting from the start on.
+    /// Whether it can share a process with other configurations, because it needs no setting from the start.
     pub fn fits_any_process(self) -> bool {
         let leaves_more_to_others =
             !matches!(self.act(), Act::Pilot { .. } | Act::CollapseHottest | Act::CollapseColdest);
@@ -233,7 +233,7 @@ impl Configuration {
         self.settings().is_empty() && starts_as_others && leaves_more_to_others
     }
 
-    /// Whether the program is started with its own switch.
+    /// Whether the program is started with its own huge page option.
     pub fn uses_own_switch(self) -> bool {
         matches!(self, Configuration::Own | Configuration::KhugepagedQuarter)
     }

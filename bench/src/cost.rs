@@ -1,8 +1,8 @@
-//! What one pass of a tracker costs, against the size of the program: to 128 GiB, on a machine with far less memory.
+//! The cost of one pass of a tracker as a function of the program's size: up to 128 GiB, on a machine with far less memory.
 //!
 //! Owns: the sizes, the table and the plot. Never touches: how the tracker scans.
 //!
-//! A pass costs by page-table entries, not by memory: the program maps one GiB again and again.
+//! A pass costs time per page-table entry, not per byte of memory; the program therefore maps one GiB repeatedly.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,26 +27,26 @@ use crate::outputs::{Results, json_lines};
 use crate::picture::{COLORS, ChartLine, FONT, Picture, draw, draw_lines};
 use crate::workload::{OwnProcess, Running, words};
 
-/// Long enough for the read at 100 ms; a longer one would only wait.
+/// Long enough for the read at 100 ms; a longer window would only wait.
 const WINDOW: Nanos = Nanos(150_000_000);
-/// System A (Shimizu, Yamada): GiB, and milliseconds for clearing and one reading. Of the last it is only told that it took longer.
+/// System A (Shimizu, Yamada): GiB, and milliseconds for clearing and reading once. For the last the paper only says that it took longer.
 const SYSTEM_A: [(f64, f64); 3] = [(1.0, 37.0), (2.0, 72.0), (128.0, 2000.0)];
 
-/// Private memory beyond this would not fit beside what it needs; aliases of one GiB do.
+/// More private memory than this would leave too little for everything else; beyond it the program maps aliases of one GiB.
 const MOST_PRIVATE: Bytes = Bytes(14 * GIANT_PAGE);
-/// The pilot's sample of large programs.
+/// The pilot's sample of a large program.
 pub const SAMPLE: Bytes = Bytes(2 * GIANT_PAGE);
 
 /// A way of scanning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// page-walk, all bits cleared at once.
+    /// page-walk, clearing all bits at once.
     AtOnce,
-    /// page-walk, cleared in slices.
+    /// page-walk, clearing in slices.
     Slices,
-    /// page-walk, of a sample of 2 GiB; of everything up to 8 GiB.
+    /// page-walk, on a sample of 2 GiB, or on everything up to 8 GiB.
     Sample,
-    /// This process, watching its own writes.
+    /// This process tracks its own writes.
     Writes,
     /// Another tracker.
     Other(TrackerKind),
@@ -84,15 +84,15 @@ struct Pass {
     read_ns_each: u64,
     /// CPU time of a kernel thread in the window.
     kernel_ns: u64,
-    /// All that the scan took of our CPU time, and what it took of the program's.
+    /// All CPU time of ours that the scan took, and the program's time that it took.
     own_ns: u64,
     program_ns: u64,
-    /// From the begin of one scan to that of the next, at the pace that hugepilot keeps.
+    /// From the start of one scan to the start of the next, at hugepilot's pace.
     pace_ns: u64,
 }
 
 impl SizeArguments {
-    /// Scans a program of each size in each way, prints a table, and keeps the raw scans.
+    /// Scans a program of each size in each way, prints a table, and saves the raw scans.
     pub fn run(&self, machine: MachineDescription, keep: Option<&Path>, stop: &Stop) -> Result<()> {
         let mut passes = Vec::new();
         for way in Way::ALL {
@@ -136,7 +136,7 @@ impl Way {
         Way::Other(TrackerKind::PerfMem),
     ];
 
-    /// None where this process watches itself.
+    /// None if this process tracks itself.
     fn tracker(self) -> Result<Option<Box<dyn Tracker>>> {
         let kind = match self {
             Way::Writes => return Ok(None),
@@ -146,7 +146,7 @@ impl Way {
         Ok(Some(observe::open(TrackerChoice::Only(kind))?))
     }
 
-    /// A program of that size, ready to be scanned again and again.
+    /// A program of that size, ready for repeated scans.
     fn scan_of<'a>(
         self,
         size: Bytes,
@@ -162,7 +162,7 @@ impl Way {
                 Ok(watch.observe(WINDOW, stop)?)
             }));
         };
-        // `MADV_COLD` passes over memory that is mapped more than once: of aliases it clears nothing.
+        // `MADV_COLD` skips memory that is mapped more than once: it would clear nothing in aliases.
         let is_private = self == Way::Slices || self == Way::Sample && size <= MOST_PRIVATE;
         let child = if is_private { "workload-mappings" } else { "workload-aliases" };
         let mut words = words(child, &[("size", &size.0)]);
@@ -219,12 +219,12 @@ struct Point {
     clear_ms: f64,
     read_ms: f64,
     kernel_ms: f64,
-    /// What the program loses by one scan.
+    /// The program's loss from one scan.
     program_ms: f64,
     cpu_seconds_an_hour: f64,
 }
 
-/// The medians at each size.
+/// The medians for each size.
 fn medians(passes: &[Pass]) -> Vec<Point> {
     let groups = passes.chunk_by(|one, other| (&one.way, one.size_bytes) == (&other.way, other.size_bytes));
     let point = |group: &[Pass]| {

@@ -1,6 +1,6 @@
-//! The figures that hugepilot must reach, each held against one run.
+//! The figures that hugepilot must reach, each compared with one run.
 //!
-//! Owns: the list of them, and what each compares. Never touches: measurements, or when a figure counts as met.
+//! Owns: the list of figures, and what each compares. Never touches: measurements, or when a figure counts as met.
 
 use heat::statistics::Interval;
 
@@ -16,9 +16,9 @@ use crate::workload::SearchWork;
 
 /// A figure to reach.
 struct Figure {
-    /// In words.
+    /// Its description.
     text: &'static str,
-    /// The names of workloads that it is about start with one of these.
+    /// It applies to workloads whose names start with one of these.
     workloads: &'static [&'static str],
     claim: Claim,
 }
@@ -40,15 +40,15 @@ enum Claim {
         subject: Configuration,
         at_most: f64,
     },
-    /// The fastest way to start the program by hugepilot, of the fastest way without.
+    /// The fastest way to start the program with hugepilot, relative to the fastest way without.
     BestPeer {
         at_least: f64,
     },
-    /// Of the slowest turn that hugepilot started.
+    /// The real-time factor of the slowest turn that hugepilot started.
     RealTime {
         at_most: f64,
     },
-    /// `hugepilot explain` puts no memory on huge pages.
+    /// `hugepilot explain` would put no memory on huge pages.
     SaysNo,
 }
 
@@ -77,9 +77,9 @@ const FINGERPRINT: &[&str] = &["fingerprint"];
 const LOCAL: &[&str] = &["local"];
 const ALL: &[&str] = &[""];
 
-/// Ways to start a program by hugepilot.
+/// Ways to start a program with hugepilot.
 const RUNS: &[Configuration] = &[RunThp, Run2M, Run1G];
-/// Ways that others offer.
+/// Other ways to start it.
 const PEERS: &[Configuration] =
     &[Always, Libhugetlbfs, TunablesThp, TunablesPool, TunablesPool1G, Jemalloc, Mimalloc, Mimalloc1G];
 
@@ -112,7 +112,7 @@ const FIGURES: &[Figure] = &[
     figure(ALL, "observed: throughput >= 0.99 x default", speed(Observed, Default, 0.99)),
 ];
 
-/// The figures that a run is about.
+/// The figures that apply to a run.
 pub fn verdicts(run: &Run) -> Vec<JudgedFigure> {
     let about = |figure: &&Figure| figure.workloads.iter().any(|prefix| run.workload.starts_with(prefix));
     let judged = |figure: &Figure| {
@@ -146,7 +146,7 @@ fn judge(claim: Claim, run: &Run) -> (FigureVerdict, String) {
     }
 }
 
-/// Of the worst that was seen: whether it is good enough, and the number.
+/// The verdict on the worst value: whether it is good enough, and the number.
 fn judge_worst(worst: Option<(bool, String)>) -> (FigureVerdict, String) {
     match worst {
         Some((true, number)) => (FigureVerdict::Met, format!("at most {number}")),
@@ -155,7 +155,7 @@ fn judge_worst(worst: Option<(bool, String)>) -> (FigureVerdict, String) {
     }
 }
 
-/// Whichever is the fastest of each side: whoever must choose one chooses that.
+/// Compares the fastest of each side, because an operator would choose that.
 fn judge_best_peer(run: &Run, at_least: f64) -> (FigureVerdict, String) {
     let (Some(subject), Some(peer)) = (fastest(run, RUNS), fastest(run, PEERS)) else {
         return (FigureVerdict::NotMeasured, String::new());
@@ -170,7 +170,7 @@ fn fastest(run: &Run, configurations: &[Configuration]) -> Option<Configuration>
     speeds.max_by(|left, right| left.1.total_cmp(&right.1)).map(|(configuration, _)| configuration)
 }
 
-/// Unknown is no answer: it must say no in each turn.
+/// Unknown is no answer: it must decline in every turn.
 fn judge_explanation(run: &Run) -> (FigureVerdict, String) {
     let told: Vec<_> = run.turns_of(Explained).filter_map(|turn| turn.tool.as_ref()).map(|tool| &tool.output).collect();
     let says_no = |output: &&&serde_json::Value| {
@@ -184,7 +184,7 @@ fn judge_explanation(run: &Run) -> (FigureVerdict, String) {
     }
 }
 
-/// Whether an interval of so many rounds has the wanted confidence: 6.
+/// Whether an interval over this many rounds has the required confidence; that takes 6.
 fn has_enough_rounds(run: &Run, configuration: Configuration) -> bool {
     run.turns_of(configuration).count() >= 6
 }
@@ -206,7 +206,7 @@ fn judged(seen: Option<Interval>, noise: Option<Interval>, bound: Bound) -> (Fig
     (FigureVerdict::of(&seen, &noise, bound), with_many_digits(&seen))
 }
 
-/// For what differs by little.
+/// For small differences.
 pub fn with_many_digits(Interval { estimate, low, high, .. }: &Interval) -> String {
     format!("{estimate:.5} [{low:.5}, {high:.5}]")
 }

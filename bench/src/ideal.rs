@@ -1,4 +1,4 @@
-//! The ceiling: every populated region of a program collapsed by hand, whatever it costs in memory.
+//! The ceiling: every populated region of a program is collapsed directly, however much memory that costs.
 //!
 //! Owns: finding those regions and collapsing them. Never touches: stacks, files, special mappings.
 
@@ -13,7 +13,7 @@ use kernel::{Root, maps};
 
 use crate::record::ToolRun;
 
-/// How often a region that the kernel says to try again is tried.
+/// How often a region is tried if the kernel answers "try again".
 const ATTEMPTS: u32 = 3;
 
 /// Collapses every region with at least one resident page.

@@ -1,4 +1,4 @@
-//! Raw results that were kept, read again: of which kind a file is, and which program tells what it says.
+//! Reads saved raw results: determines a file's kind, and which program can report it.
 //!
 //! Owns: reading files, their kinds and their versions. Never touches: what the numbers mean.
 
@@ -11,9 +11,9 @@ use anyhow::{Context, Error, Result, anyhow, ensure};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-/// A file of more than this is no result of ours.
+/// A larger file is not one of our results.
 const LARGEST: u64 = 1 << 30;
-/// Of all raw results of `hugepilot-bench`; a file with another number is refused.
+/// The version of all raw results of `hugepilot-bench`; a file with another number is rejected.
 pub const VERSION: u32 = 1;
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
@@ -27,21 +27,21 @@ pub struct ReportArguments {
     pub plot: Option<PathBuf>,
 }
 
-/// Who tells results again.
+/// The program that reports results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultsBinary {
-    /// What measures real programs.
+    /// The one that measures real programs.
     Bench,
-    /// What reproduces papers by models.
+    /// The one that reproduces papers by models.
     Research,
 }
 
 /// What was measured or simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultKind {
-    /// Configurations, compared on workloads.
+    /// Configurations compared on workloads.
     Workloads,
-    /// What promotion does to a running program.
+    /// The effect of promotion on a running program.
     Felt,
     /// A server of many processes.
     Postgres,
@@ -53,25 +53,25 @@ pub enum ResultKind {
     Pilot,
     /// How much trackers find.
     Tracker,
-    /// What a pass of a tracker costs.
+    /// The cost of a tracker's pass.
     Cost,
-    /// How much a watched program slows down.
+    /// How much a tracker slows a program down.
     Slowdown,
     /// Page lists, simulated.
     Lists,
     /// Page coloring.
     Transpose,
-    /// Sorting in large and in ordinary pages.
+    /// Sorting in huge and in base pages.
     Sort,
 }
 
-/// What a file's kind is told by: its name, or the fields that only it has.
+/// What identifies a file's kind: its name, or fields that only it has.
 #[derive(Deserialize)]
 struct Head {
     kind: Option<String>,
     runs: Option<IgnoredAny>,
     scenario: Option<IgnoredAny>,
-    /// Results that were kept earlier have another name for them.
+    /// Earlier results have another name for this field.
     #[serde(alias = "looks")]
     scans: Option<IgnoredAny>,
     passes: Option<IgnoredAny>,
@@ -91,7 +91,7 @@ impl fmt::Display for ResultsBinary {
     }
 }
 
-/// What each is called, and who tells it again; None where that was never needed: the report is kept beside the raw results.
+/// Each kind's name, and the program that reports it; None if none was ever needed, because the report is saved with the raw results.
 const KINDS: [(ResultKind, &str, Option<ResultsBinary>); 12] = [
     (ResultKind::Workloads, "workloads", Some(ResultsBinary::Bench)),
     (ResultKind::Felt, "felt", Some(ResultsBinary::Bench)),
@@ -114,7 +114,7 @@ impl fmt::Display for ResultKind {
 }
 
 impl ResultKind {
-    /// Of the text of a file; None where it is of none.
+    /// The kind of a file, from its text; None if it is no result.
     pub fn of(text: &str) -> Option<Self> {
         let head: Head = serde_json::from_str(text).ok()?;
         match head.kind.as_deref() {
@@ -126,7 +126,7 @@ impl ResultKind {
         }
     }
 
-    /// Who tells it again, if anybody does.
+    /// The program that reports it, if there is one.
     pub fn teller(self) -> Option<ResultsBinary> {
         KINDS[self as usize].2
     }
@@ -158,7 +158,7 @@ impl ResultsBinary {
         }
     }
 
-    /// Why it does not tell a file of such a kind, and who does.
+    /// Why this program does not report a file of that kind, and which one does.
     pub fn refusal(self, file: &Path, kind: Option<ResultKind>) -> Error {
         let file = file.display();
         let Some(kind) = kind else {
@@ -177,7 +177,7 @@ impl ResultsBinary {
     }
 }
 
-/// What a file holds, uncompressed.
+/// A file's contents, uncompressed.
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     if !bytes.starts_with(ZSTD_MAGIC) {
@@ -195,7 +195,7 @@ pub fn read_text(path: &Path) -> Result<String> {
     String::from_utf8(read_bytes(path)?).with_context(|| format!("{} holds no text", path.display()))
 }
 
-/// Results in the text of a file whose kind is known. Errors: they are damaged, or of another version.
+/// The results in a file whose kind is known. Errors: they are damaged, or of another version.
 pub fn parse<T: DeserializeOwned>(text: &str, file: &Path, version: u32) -> Result<T> {
     #[derive(Deserialize)]
     struct Version {

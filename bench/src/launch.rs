@@ -1,6 +1,6 @@
-//! What stands before a program's own command: variables, a library loaded before all others, `hugepilot run`.
+//! What precedes a program's own command: variables, a preloaded library, `hugepilot run`.
 //!
-//! Owns: finding the libraries, and saying what this machine lacks. Never touches: the program.
+//! Owns: finding the libraries, and reporting what this machine lacks. Never touches: the program.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::configuration::{Configuration, Launch, POOL_PAGES};
 use crate::pool::{self, PoolUse};
 use crate::tool::Tool;
 
-/// Where distributions and `make install` put libraries.
+/// Where distributions and `make install` install libraries.
 const DIRECTORIES: &[&str] = &[
     "/usr/local/lib",
     "/usr/lib/x86_64-linux-gnu",
@@ -21,7 +21,7 @@ const DIRECTORIES: &[&str] = &[
     "/usr/lib",
 ];
 
-/// The words before the command; none where nothing stands there. The pool is there already.
+/// The words that precede the command, if any. The pool must exist already.
 pub fn words(configuration: Configuration, tool: Option<&Tool>, pool: Option<PoolUse>) -> Result<Vec<OsString>> {
     match configuration.launch() {
         Launch::Nothing => Ok(Vec::new()),
@@ -59,7 +59,7 @@ fn absent(names: &[&str]) -> String {
     format!("{} is not installed", names.first().copied().unwrap_or("a library"))
 }
 
-/// The first of these names that is there.
+/// The path of the first of these names that exists.
 fn library(names: &[&str]) -> Option<PathBuf> {
     names
         .iter()

@@ -1,10 +1,10 @@
 //! hugepilot-bench: measures hugepilot against what an operator would choose instead.
 //!
-//! Owns: the program as a library. What is public beside its command line is what other harnesses share with it, so that they prepare,
-//! keep, compare and draw as it does. Never touches: what those measure.
+//! Owns: the program as a library. Other harnesses share what is public besides its command line, so that they prepare, save, compare and draw in the
+//! same way. Never touches: what those measure.
 //!
-//! Data flows one way: arguments → workload and configurations → rounds of turns → record → comparison → verdict,
-//! report, plot. All conclusions are drawn from the record, so that a file of raw results gives the same report again.
+//! Data flows one way: arguments → workload and configurations → rounds of turns → record → comparison → verdict, report, plot. All conclusions are
+//! drawn from the record, so a file of raw results gives the same report again.
 #![forbid(unsafe_code)]
 
 // First, because the modules below use its macro.

@@ -1,6 +1,6 @@
-//! The machine that figures were measured on, described well enough to judge them later.
+//! The machine on which figures were measured, described well enough to judge them later.
 //!
-//! Owns: reading that description, and the day. Never touches: settings.
+//! Owns: reading that description, and the date. Never touches: settings.
 
 use std::fmt;
 use std::fs;
@@ -20,7 +20,7 @@ pub struct MachineDescription {
     pub date: String,
     /// The processor's name.
     pub processor: String,
-    /// How many of it this process may use.
+    /// The number of processors that this process may use.
     pub processors: usize,
     /// The kernel's release.
     pub kernel: String,
@@ -30,17 +30,17 @@ pub struct MachineDescription {
     pub huge_pages_enabled: String,
     /// `transparent_hugepage/defrag` as found.
     pub huge_pages_defrag: String,
-    /// By what; None in results that were kept before anybody noted it.
+    /// The program that measured; None in results from before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_by: Option<MeasuredBy>,
 }
 
-/// The code that measured, and what it was told.
+/// The code that measured, and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredBy {
     /// The command line, without the directory of the program.
     pub command: String,
-    /// What the program was built from; "with changes" behind it where something was not committed, and "unknown" where there was no git.
+    /// The commit that the program was built from, followed by "with changes" if something was not committed; "unknown" if git was missing.
     pub commit: String,
 }
 
@@ -55,7 +55,7 @@ impl MeasuredBy {
     }
 }
 
-/// The line with which a report begins.
+/// The first line of a report.
 impl fmt::Display for MachineDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { date, processor, processors, kernel, .. } = self;
@@ -79,8 +79,8 @@ impl MachineDescription {
         })
     }
 
-    /// Where results of this name are kept below a directory, without their extensions: under the first number that is free, because
-    /// results of a real run are never written over.
+    /// The path for results of this name below a directory, without extension, with the first free number: results of a real run are never
+    /// overwritten.
     pub fn free_path(&self, directory: &Path, name: &str) -> Result<PathBuf> {
         let directory = directory.join(self.directory_name());
         fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
@@ -90,13 +90,13 @@ impl MachineDescription {
         Ok(directory.join(format!("{name}-{number}")))
     }
 
-    /// A directory name for results kept: date, processor and kernel.
+    /// A directory name for saved results: date, processor and kernel.
     fn directory_name(&self) -> String {
         format!("{}-{}-{}", self.date, slug(&self.processor), slug(&self.kernel))
     }
 }
 
-/// The processor's name in `/proc/cpuinfo`, with its family and model: the name that a virtual machine gives may tell nothing ("AMD EPYC").
+/// The processor's name in `/proc/cpuinfo` with its family and model, because the name in a virtual machine may say nothing ("AMD EPYC").
 fn processor_name(cpuinfo: &str) -> String {
     let field = |name: &str| {
         let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
@@ -105,13 +105,13 @@ fn processor_name(cpuinfo: &str) -> String {
     format!("{} (family {}, model {})", field("model name"), field("cpu family"), field("model"))
 }
 
-/// Lower-case words with one dash between, for file names; dots stay, they belong to version numbers.
+/// Lower-case words joined by single dashes, for file names; dots stay, because version numbers have them.
 pub fn slug(text: &str) -> String {
     let kept = text.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', " ");
     kept.split_whitespace().collect::<Vec<_>>().join("-")
 }
 
-/// The date that many days after 1970-01-01, by counting years that begin in March so that leap days come last.
+/// The date that many days after 1970-01-01; years begin in March here, so that leap days come last.
 fn civil_date(days: u64) -> String {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
@@ -128,7 +128,7 @@ fn civil_date(days: u64) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// One that nobody has.
+    /// A fictitious machine.
     pub fn machine() -> MachineDescription {
         MachineDescription {
             date: "2026-01-31".to_owned(),

@@ -1,6 +1,6 @@
 //! hugepilot-bench as a program.
 //!
-//! Owns: how it ends. Never touches: what it does; that is the library's.
+//! Owns: its exit status. Never touches: what it does; that is the library's.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The whole of a measurement: everything is prepared, run, put back, written and reported, whatever happens on the way.
+//! A complete measurement: everything is prepared, run, restored, written and reported, whatever happens in between.
 //!
 //! Owns: the order of these. Never touches: how any of them is done.
 
@@ -20,7 +20,7 @@ use crate::turn::{Bench, Timing};
 use crate::workload::Workload;
 use crate::{launch, picture, report, rounds};
 
-/// Measures workloads one after the other, and reports what was measured even when it ends early.
+/// Measures workloads one after the other, and reports what was measured even if it ends early.
 pub fn measure(
     common: &Common,
     usual: &[Configuration],
@@ -49,7 +49,8 @@ pub fn measure(
     rounds::ended(ended, &stop, "kept")
 }
 
-/// Those asked for, or the usual ones, that can be measured, and why not the others. Errors: none is left, or one cannot be as asked for.
+/// The requested configurations, or the default ones, that can be measured, and why the others cannot. Errors: none is left, or a requested one
+/// cannot be measured.
 fn configurations_for(common: &Common, usual: &[Configuration]) -> Result<(Vec<Configuration>, Vec<String>)> {
     let configurations = if common.configurations.is_empty() { usual } else { &common.configurations };
     let (configurations, missing) = possible_here(configurations);

@@ -1,6 +1,6 @@
-//! Where results go besides the terminal: files that were named, and a directory in which they are kept.
+//! Where results go besides the terminal: named files, and a directory for saved results.
 //!
-//! Owns: the options for that, the names of files, and how they are written. Never touches: what stands in them.
+//! Owns: the options for that, file names, and how files are written. Never touches: their contents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::picture::check_name;
 use crate::settings::SavedSettings;
 use crate::table::print;
 
-/// A hundred runs are kept in the repository: the smallest files, however long that takes.
+/// A hundred runs are in the repository, so files must be as small as possible, however long that takes.
 const ZSTD_LEVEL: i32 = 22;
 
 /// Files that are wanted.
@@ -34,30 +34,30 @@ pub struct Outputs {
 /// Draws a picture to a file.
 type Draw<'a> = dyn Fn(&Path) -> Result<()> + 'a;
 
-/// What came out, in all its forms.
+/// Results in all their forms.
 pub struct Results<'a> {
-    /// What it is kept as.
+    /// The name under which they are saved.
     pub name: &'a str,
     /// The raw results.
     pub json: String,
     /// The report.
     pub text: &'a str,
-    /// Draws the picture; None where there is none.
+    /// Draws the picture; None if there is none.
     pub draw: Option<&'a Draw<'a>>,
 }
 
 impl Outputs {
-    /// An error where the plot could not be drawn; to be asked before hours of measuring.
+    /// Errors: the plot cannot be drawn. Call this before hours of measuring.
     pub fn check(&self) -> Result<()> {
         self.plot.as_deref().map_or(Ok(()), check_name)
     }
 
-    /// What kept results are named after, where they are to be kept; to be asked before minutes of simulating, because it may fail.
+    /// The machine that names the saved results, if they are to be saved. Call this before minutes of simulating, because it may fail.
     pub fn machine(&self) -> Result<Option<MachineDescription>> {
         self.keep.is_some().then(|| MachineDescription::describe(&SavedSettings::of_this_machine()?)).transpose()
     }
 
-    /// Prints the report and writes what is wanted.
+    /// Prints the report and writes the requested files.
     pub fn tell(&self, machine: &MachineDescription, results: &Results<'_>) -> Result<()> {
         let printed = print(results.text);
         self.write(Some(machine), results)?;
@@ -65,7 +65,7 @@ impl Outputs {
         printed
     }
 
-    /// Writes what is wanted. Without a machine to name the directory after, nothing is kept.
+    /// Writes the requested files. Without a machine to name the directory after, nothing is saved.
     pub fn write(&self, machine: Option<&MachineDescription>, results: &Results<'_>) -> Result<()> {
         self.json.as_deref().map_or(Ok(()), |path| write(path, &results.json))?;
         self.keep.as_deref().zip(machine).map_or(Ok(()), |(directory, machine)| results.keep(directory, machine))?;
@@ -74,15 +74,15 @@ impl Outputs {
 }
 
 impl Results<'_> {
-    /// Prints the report, and keeps all below a directory if there is one.
+    /// Prints the report, and saves everything below a directory if one is given.
     pub fn show(&self, keep: Option<&Path>, machine: &MachineDescription) -> Result<()> {
         let printed = print(self.text);
         keep.map_or(Ok(()), |directory| self.keep(directory, machine))?;
-        // Last, because a closed output must not cost the files.
+        // Last, because a closed output must not cost us the files.
         printed
     }
 
-    /// Keeps them below a directory, under a name that is free, and the raw results compressed.
+    /// Saves them below a directory under an unused name, with the raw results compressed.
     pub fn keep(&self, directory: &Path, machine: &MachineDescription) -> Result<()> {
         let path = machine.free_path(directory, self.name)?;
         write(&path.with_extension("json.zst"), zstd::encode_all(self.json.as_bytes(), ZSTD_LEVEL)?)?;
@@ -92,7 +92,7 @@ impl Results<'_> {
     }
 }
 
-/// A file's text: a line for each part that begins with this field, so that files can be compared.
+/// A file's text: each part that begins with this field gets its own line, so that files can be compared.
 pub fn json_lines(value: &impl Serialize, first_field: &str) -> Result<String> {
     let begins = format!("{{\"{first_field}\":");
     Ok(serde_json::to_string(value)?.replace(&begins, &format!("\n{begins}")) + "\n")
@@ -142,7 +142,7 @@ mod tests {
         let plain = folder.path().join("plain.json");
         write(&plain, &json).unwrap();
         assert_eq!(read_text(&plain).unwrap(), json);
-        // It begins as compressed ones do.
+        // It begins like a compressed file.
         write(&plain, [0x28, 0xb5, 0x2f, 0xfd, 0, 0]).unwrap();
         assert!(read_text(&plain).is_err(), "damaged");
     }

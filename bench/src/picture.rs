@@ -1,6 +1,6 @@
-//! Pictures: whatever can be drawn, to a file.
+//! Pictures: draws anything drawable to a file.
 //!
-//! Owns: SVG and PNG, the font, colours that are told apart, the key. Never touches: fonts of the machine, or what is drawn.
+//! Owns: SVG and PNG, the font, distinguishable colours, the key. Never touches: installed fonts, or what is drawn.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
 
-/// Distinct in grey too.
+/// Distinguishable in grey, too.
 pub const COLORS: [RGBColor; 10] = [
     RGBColor(0, 0, 0),
     RGBColor(230, 159, 0),
@@ -25,7 +25,7 @@ pub const COLORS: [RGBColor; 10] = [
     RGBColor(140, 140, 140),
 ];
 
-/// An error when the name says neither SVG nor PNG; to be asked before hours of measuring.
+/// Errors: the name ends with neither SVG nor PNG. Call this before hours of measuring.
 pub fn check_name(path: &Path) -> Result<()> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("svg" | "png") => Ok(()),
@@ -33,7 +33,7 @@ pub fn check_name(path: &Path) -> Result<()> {
     }
 }
 
-/// What can be drawn, on whatever it is to be drawn on.
+/// Anything that can be drawn, on any backend.
 pub trait Picture {
     /// Its width and height.
     fn size(&self) -> (u32, u32);
@@ -70,15 +70,15 @@ pub type LineChart<'a, B, X, Y> =
 
 /// A line of a chart.
 pub struct ChartLine {
-    /// What it says of itself in the key.
+    /// Its label in the key.
     pub name: String,
-    /// How it is drawn, and its dots.
+    /// The style of the line and its dots.
     pub style: ShapeStyle,
     /// Its points.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Where lines begin and end, and their lowest and highest values; infinite where there are none.
+/// The first and last positions of lines, and their lowest and highest values; infinite if there are none.
 pub fn bounds(lines: &[ChartLine]) -> [f64; 4] {
     let all = || lines.iter().flat_map(|line| &line.points);
     let least = |of: fn(&(f64, f64)) -> f64| all().map(of).fold(f64::INFINITY, f64::min);
@@ -86,7 +86,7 @@ pub fn bounds(lines: &[ChartLine]) -> [f64; 4] {
     [least(|point| point.0), most(|point| point.0), least(|point| point.1), most(|point| point.1)]
 }
 
-/// An empty chart; `said`: what goes across.
+/// An empty chart; `said` is the label of the horizontal axis.
 pub fn chart<'a, B: DrawingBackend<ErrorType: 'static>, X, Y>(
     area: &'a DrawingArea<B, Shift>,
     caption: &str,
@@ -107,7 +107,7 @@ where
     Ok(chart)
 }
 
-/// Draws lines with dots of that size, and says which is what.
+/// Draws lines with dots of that size, and the key.
 pub fn draw_lines<'a, B: DrawingBackend<ErrorType: 'static> + 'a, C>(
     chart: &mut ChartContext<'a, B, C>,
     lines: Vec<ChartLine>,
@@ -125,7 +125,7 @@ where
     draw_key(chart)
 }
 
-/// Says which line or bar is what.
+/// Draws the key.
 pub fn draw_key<'a, B, C>(chart: &mut ChartContext<'a, B, C>) -> Result<()>
 where
     B: DrawingBackend<ErrorType: 'static> + 'a,

@@ -1,6 +1,6 @@
-//! The pool of reserved huge pages that a turn needs: how many pages, and how many there really were.
+//! The pool of reserved huge pages that a turn needs: how many pages it needs, and how many it got.
 //!
-//! Owns: this arithmetic. Never touches: the pool; `SavedSettings` changes it and puts it back.
+//! Owns: this arithmetic. Never touches: the pool; `SavedSettings` changes and restores it.
 
 use std::path::Path;
 
@@ -10,33 +10,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::{SETTINGS, SavedSettings};
 
-/// Beyond what the program is known to take: other libraries' memory, and what alignment costs.
+/// In addition to the program's known memory: other libraries' memory, and alignment.
 const SPARE: u64 = 128 << 20;
 
-/// A pool that is to be filled.
+/// A pool to be filled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilledPool {
     setting: String,
-    /// Its size afterwards, as the setting is written.
+    /// Its new size, as the setting is written.
     size: String,
     as_found: u64,
     page: Bytes,
     wanted: u64,
 }
 
-/// What a turn had of a pool.
+/// A turn's pages of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolUse {
     /// Bytes in one page.
     pub page_bytes: u64,
-    /// Pages asked for.
+    /// Pages requested.
     pub wanted: u64,
     /// Pages obtained: contiguous memory may be short.
     pub obtained: u64,
 }
 
 impl FilledPool {
-    /// As large as a program with that much memory needs, beside what is in the pool already.
+    /// Large enough for a program with that much memory, in addition to the pool's present pages.
     pub fn for_program(settings: &SavedSettings, page: Bytes, memory: Bytes) -> Result<Self> {
         let setting = setting(page);
         let as_found = size(settings, &setting)?;
@@ -54,7 +54,7 @@ impl FilledPool {
         self.wanted * self.page.0
     }
 
-    /// What became of it once it was written.
+    /// The result after the setting was written.
     pub fn obtained(&self, settings: &SavedSettings) -> Result<PoolUse> {
         let obtained = size(settings, &self.setting)?.saturating_sub(self.as_found);
         Ok(PoolUse { page_bytes: self.page.0, wanted: self.wanted, obtained })
@@ -66,12 +66,12 @@ pub fn is_there(page: Bytes) -> bool {
     Path::new(SETTINGS).join(setting(page)).is_file()
 }
 
-/// Mappings are rounded up to whole pages, so one more than the memory has.
+/// Mappings are rounded up to whole pages, so one more than the memory needs.
 fn wanted(page: Bytes, memory: Bytes) -> u64 {
     (memory.0 + memory.0 / 16 + SPARE).div_ceil(page.0) + 1
 }
 
-/// The pool's size as a setting, which are named from those of transparent huge pages.
+/// The pool's size as a setting; its path is relative to the settings of transparent huge pages.
 fn setting(page: Bytes) -> String {
     format!("../hugepages/hugepages-{}kB/nr_hugepages", page.0 >> 10)
 }

@@ -1,6 +1,6 @@
-//! What `promote --dry-run` expected, against what promoting then gained.
+//! Compares the gain that `promote --dry-run` predicted with the gain after promoting.
 //!
-//! Owns: this comparison. Never touches: how either was found.
+//! Owns: this comparison. Never touches: how either number was obtained.
 
 use heat::statistics::Interval;
 
@@ -8,28 +8,28 @@ use crate::comparison::{Metric, noise, ratio, typical};
 use crate::configuration::Configuration::{Default, Estimated, Hugepilot};
 use crate::record::{Run, Turn};
 
-/// How far the estimate may be off, as a share of the gain.
+/// How far the prediction may be off, as a share of the gain.
 const MARGIN: f64 = 0.3;
 
 /// Gains of speed, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// The least that was expected, in the median of the rounds.
+    /// The median over rounds of the predicted lower bounds.
     pub low: f64,
-    /// What was thought most likely.
+    /// The predicted most likely gain.
     pub likely: f64,
-    /// The most that was expected.
+    /// The predicted upper bound.
     pub high: f64,
-    /// What promoting gained.
+    /// The measured gain.
     pub achieved: f64,
     /// The 95 % interval of `achieved`.
     pub interval: (f64, f64),
-    /// What default against default scatters by.
+    /// The scatter of default against default.
     pub noise: f64,
 }
 
 impl Prediction {
-    /// None where a run has no estimates, or nothing to hold them against.
+    /// None if a run has no predictions, or nothing to compare them with.
     pub fn of(run: &Run) -> Option<Self> {
         let expected = |end: &'static str| typical(run, Estimated, move |turn| gain(turn, end));
         let percent = |ratio: f64| 100.0 * (ratio - 1.0);
@@ -44,12 +44,12 @@ impl Prediction {
         })
     }
 
-    /// Whether what was likely is within 30 % of what was gained.
+    /// Whether the likely gain is within 30 % of the measured one.
     pub fn holds(&self) -> bool {
         (self.likely - self.achieved).abs() <= MARGIN * self.achieved.abs()
     }
 
-    /// In one line.
+    /// One line of text.
     pub fn text(&self) -> String {
         let Self { low, likely, high, achieved, interval, noise } = self;
         let verdict = match () {

@@ -1,9 +1,9 @@
-//! Children of the harness: bound to one processor, dying with the harness, ended by their own id.
+//! Children of the harness: bound to one processor, ended with the harness, and ended by process id.
 //!
 //! Owns: their start and their end. Never touches: processes that this harness did not start.
 //!
-//! The program gets one processor and its load the other, so that the two do not push each other around and the
-//! program's speed is what limits. The harness itself and the tools under test are not bound.
+//! The program gets one processor and its load the other, so that the two do not disturb each other and the program's speed is the limit. The harness
+//! and the tools under test are not bound.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -33,7 +33,7 @@ pub struct BoundArguments {
     command: Vec<OsString>,
 }
 
-/// The processors for the program and for its load; None where there are not two.
+/// The processors for the program and for its load; None if there are fewer than two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinning {
     /// Where the measured program runs.
@@ -59,7 +59,7 @@ pub fn bind_this_thread(processor: Option<u32>) -> io::Result<()> {
 }
 
 impl BoundChild {
-    /// Starts a command by way of `bound` of this very program, which binds itself and then becomes that command.
+    /// Starts a command through this binary's subcommand `bound`, which binds itself to the processor and then execs the command.
     pub fn start(command: &[OsString], processor: Option<u32>, output: Stdio) -> Result<Self> {
         let mut call = Command::new(std::env::current_exe()?);
         call.arg("bound");
@@ -67,7 +67,7 @@ impl BoundChild {
             call.arg("--processor").arg(processor.to_string());
         }
         call.arg("--").args(command);
-        // Its own process group, so that Ctrl-C reaches the harness alone, which then ends the child in order.
+        // A separate process group, so that Ctrl-C reaches only the harness, which then ends the child properly.
         call.stdin(Stdio::null()).stdout(output).process_group(0);
         let child = call.spawn().with_context(|| format!("cannot start {command:?}"))?;
         Ok(Self { child })
@@ -78,7 +78,7 @@ impl BoundChild {
         self.child.id()
     }
 
-    /// An error when the child has ended by itself.
+    /// Errors: the child has ended by itself.
     pub fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             Some(status) => bail!("the measured program ended by itself ({})", describe(status)),
@@ -89,17 +89,17 @@ impl BoundChild {
 
 impl Drop for BoundChild {
     fn drop(&mut self) {
-        // Ends with an error only when it has ended already.
+        // Fails only if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl BoundArguments {
-    /// Returns only when the command could not be started.
+    /// Returns only if the command could not be started.
     pub fn run(&self) -> Result<Infallible> {
         let Self { processor, command } = self;
-        // Survives the exec below, so that a killed harness leaves no program behind.
+        // This setting survives the exec below, so that a killed harness leaves no program behind.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         bind_this_thread(*processor).with_context(|| format!("cannot bind to processor {processor:?}"))?;
         let (program, arguments) = command.split_first().context("no command to start")?;

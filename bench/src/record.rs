@@ -1,6 +1,6 @@
-//! Raw results: everything a run measured, as it is kept in a file.
+//! Raw results: everything that a run measured, as saved in a file.
 //!
-//! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
+//! Owns: the format of that file, `"version": 1`. Never touches: conclusions; each report draws them from the file anew.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +15,11 @@ use crate::workload::{SearchWork, ThroughputPoint};
 /// One file of raw results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadRecord {
-    /// 1; a file with another number is refused.
+    /// 1; a file with another number is rejected.
     pub version: u32,
-    /// Where it was measured.
+    /// The machine measured.
     pub machine: MachineDescription,
-    /// One for each workload, and each pattern of it.
+    /// One for each workload and each of its patterns.
     pub runs: Vec<Run>,
 }
 
@@ -28,13 +28,13 @@ pub struct WorkloadRecord {
 pub struct Run {
     /// Such as `memcached` or `sweep skewed`.
     pub workload: String,
-    /// How it was set up, in words.
+    /// A description of its setup.
     pub description: String,
-    /// What the throughput counts, such as `reads`.
+    /// The unit of throughput, such as `reads`.
     pub unit: String,
-    /// Rounds asked for; fewer turns are here when the run was stopped.
+    /// Rounds requested; the file has fewer turns if the run was stopped.
     pub rounds: u32,
-    /// Where the order of configurations and the workload's random numbers start.
+    /// The seed for the order of configurations and for the workload's random numbers.
     pub seed: u64,
     /// Whether all configurations of a round were measured in one process.
     #[serde(default)]
@@ -46,14 +46,14 @@ pub struct Run {
     pub turns: Vec<Turn>,
 }
 
-/// One configuration, measured once. Times on the way count from the moment that the program was ready.
+/// One configuration, measured once. Times within the turn count from when the program was ready.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// From 0.
+    /// Counted from 0.
     pub round: u32,
     /// What was measured.
     pub configuration: Configuration,
-    /// Wall time of the whole turn, with warming, starting and ending.
+    /// Wall time of the whole turn, including warming, starting and ending.
     pub seconds: f64,
     /// Touching memory before the program was started.
     pub warm_seconds: f64,
@@ -67,34 +67,34 @@ pub struct Turn {
     pub window_end_seconds: f64,
     /// Operations a second in the window.
     pub throughput: f64,
-    /// Median latency in the window, where the workload has requests.
+    /// Median latency in the window, if the workload has requests.
     pub p50_ns: Option<u64>,
     /// 99th percentile of the latency in the window.
     pub p99_ns: Option<u64>,
-    /// CPU time of the program for each operation in the window.
+    /// CPU time of the program per operation in the window.
     pub cpu_ns_per_operation: f64,
     /// The share of the window in which the program had a CPU: 1 means that the load kept it busy.
     pub cpu_share: f64,
-    /// Just before the tool started, or would have.
+    /// Memory just before the tool started, or would have.
     pub before: ProgramMemory,
-    /// Just after measuring.
+    /// Memory just after measuring.
     pub after: ProgramMemory,
     /// Memory available before the program was started.
     pub available_at_start_bytes: u64,
-    /// The tool's own report, where a tool acted.
+    /// The tool's own report, if a tool acted.
     pub tool: Option<ToolRun>,
-    /// Of the quarter of its memory that the program reads most, the share on huge pages after measuring; None where nobody knows.
+    /// The share on huge pages, after measuring, of the quarter of memory that the program reads most; None if that quarter is unknown.
     #[serde(default)]
     pub hottest_huge_share: Option<f64>,
-    /// What searching took and found in the window, where the program searches.
+    /// The cost and results of searching in the window, if the program searches.
     #[serde(default)]
     pub search: Option<SearchWork>,
-    /// The pool of reserved huge pages that it was started with, where the configuration needs one.
+    /// The pool of reserved huge pages that it was started with, if the configuration needs one.
     #[serde(default)]
     pub pool: Option<PoolUse>,
-    /// Throughput on the way.
+    /// Throughput during the turn.
     pub throughput_over_time: Vec<ThroughputPoint>,
-    /// Memory on the way.
+    /// Memory during the turn.
     pub memory_over_time: Vec<MemoryPoint>,
 }
 

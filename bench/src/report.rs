@@ -117,7 +117,7 @@ fn look_ups_of_a_query(turn: &Turn) -> Option<f64> {
     turn.search.as_ref().map(|work| work.each(work.look_ups))
 }
 
-/// What a reader must know of how programs were started: what could not be, what had no pool, what did nothing.
+/// What a reader must know about how programs were started: which could not be, which lacked a pool, which launch had no effect.
 fn launch_text(run: &Run) -> String {
     let mut text = String::new();
     for missing in &run.missing {
@@ -138,13 +138,13 @@ fn launch_text(run: &Run) -> String {
     text
 }
 
-/// The pool that fell short by most.
+/// The pool with the largest shortfall.
 fn scarcest_pool(run: &Run, configuration: Configuration) -> Option<PoolUse> {
     let pools = run.turns_of(configuration).filter_map(|turn| turn.pool);
     pools.filter(|pool| pool.obtained < pool.wanted).min_by_key(|pool| pool.obtained)
 }
 
-/// Whether a way to start the program that should bring huge pages did not.
+/// Whether a way to start the program that should bring huge pages brought none.
 fn did_nothing(run: &Run, configuration: Configuration) -> bool {
     let share = |turn: &Turn| Some(turn.after.huge_bytes as f64 / turn.after.own_bytes.max(1) as f64);
     configuration.launch() != Launch::Nothing && typical(run, configuration, share).is_some_and(|share| share < 0.01)
@@ -157,12 +157,12 @@ fn compared(run: &Run, metric: Metric, configuration: Configuration) -> String {
     let seen = ratio(run, metric, configuration, Configuration::Default);
     match metric {
         Metric::Throughput => interval(seen),
-        // Memory differs by less than speed does.
+        // Memory differs less than speed does.
         Metric::OwnMemory | Metric::MachineMemory => cell(seen.as_ref().map(with_many_digits)),
     }
 }
 
-/// How good the choice of regions was, which no noise touches; empty where nobody knows.
+/// How good the choice of regions was, which noise does not affect; empty if unknown.
 fn hottest_text(run: &Run) -> String {
     let share = |configuration| {
         let share = typical(run, configuration, |turn| turn.hottest_huge_share)?;

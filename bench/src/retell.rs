@@ -1,4 +1,4 @@
-//! Results that were kept, told again.
+//! Saved results, reported again.
 //!
 //! Owns: which report a file gets. Never touches: what the reports say.
 
@@ -29,7 +29,7 @@ pub fn retell(file: &Path, plot_to: Option<&Path>) -> Result<()> {
     }
 }
 
-/// The report of raw results; None of those that another program tells, or nobody.
+/// The report of raw results; None if another program reports them, or none does.
 pub fn told_again(json: &str, file: &Path) -> Result<Option<String>> {
     Ok(Some(match ResultKind::of(json) {
         Some(ResultKind::Workloads) => report::text(&parse(json, file, VERSION)?),

@@ -1,6 +1,6 @@
-//! Rounds, in each of which everything has one turn: what all harnesses have in common there.
+//! Rounds, in each of which everything has one turn: shared by all harnesses.
 //!
-//! Owns: the order of a round, bars that show how far it is, and an early end. Never touches: what takes turns.
+//! Owns: the order of a round, progress bars, and stopping early. Never touches: what takes turns.
 
 use std::time::Duration;
 
@@ -11,39 +11,39 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
-/// How often a bar is drawn that does not move.
+/// How often an idle bar is redrawn.
 pub const TICK: Duration = Duration::from_millis(500);
 
-/// All of these, in the order of one round.
+/// All of these in the order for one round.
 pub fn order_of_round<T: Clone>(all: &[T], seed: u64, round: u32) -> Vec<T> {
     let mut order = all.to_vec();
     order.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(u64::from(round))));
     order
 }
 
-/// Three, of which each comes first, second and last equally often over the rounds.
+/// Three items; over the rounds each comes first, second and last equally often.
 pub fn rotated<T>(mut three: [T; 3], round: u32) -> [T; 3] {
     three.rotate_left(round as usize % 3);
     three
 }
 
-/// Counts turns, on standard error, and only when that is a terminal.
+/// Counts turns on standard error, if that is a terminal.
 pub fn progress_bar(turns: u64) -> ProgressBar {
     let bar = bar_with(turns, "{bar:30} {pos}/{len} {msg} (left: {eta})");
     bar.enable_steady_tick(TICK);
     bar
 }
 
-/// The same for what takes more or less time. It is drawn only when it moves, unless that is asked for, because another thread would
-/// disturb what is timed.
+/// The same for steps of unequal length. It is redrawn only when it moves, unless the caller asks, because another thread would disturb what is
+/// timed.
 pub fn share_bar(length: u64) -> ProgressBar {
     bar_with(length, "{bar:30} {percent} % {msg} (left: {eta})")
 }
 
-/// How measuring ended, where what was measured until then is `kept` or told.
+/// The result of measuring; `kept` says what happened to the results so far.
 pub fn ended(measured: Result<()>, stop: &Stop, kept: &str) -> Result<()> {
     match measured {
-        // Whatever failed, failed because the user wanted an end.
+        // Any failure follows from the user's request to stop.
         Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is {kept}"),
         measured => measured,
     }

@@ -2,12 +2,11 @@
 //!
 //! Owns: which configurations share a process, and the order of processes. Never touches: what happens in a turn.
 //!
-//! Configurations take turns within a round, rather than one after the other having all of its rounds, so that a machine that grows
-//! slower or faster over the hours does so for all of them. The order is shuffled anew in each round, because whoever always
-//! follows the same neighbour inherits its traces.
+//! In each round every configuration has one turn, so that a machine that slows down or speeds up over the hours affects all of them alike. Each
+//! round shuffles the order, because a configuration that always follows the same neighbour would inherit its after-effects.
 //!
-//! Two processes differ by a few per cent, by where their pages happen to lie. What differs less is measured in one process a
-//! round: first the configurations that leave it as it is, in an order shuffled anew, then those that promote, then the ceiling.
+//! Two processes differ by a few per cent, depending on where their pages are. Configurations with smaller differences share one process per round:
+//! first those that leave it unchanged, in shuffled order, then those that promote, then the ceiling.
 
 use anyhow::{Context, Result};
 
@@ -16,7 +15,7 @@ use crate::record::Run;
 use crate::rounds::{order_of_round, progress_bar};
 use crate::turn::Bench;
 
-/// Runs all rounds; turns that were completed are in `run` even when this ends with an error.
+/// Runs all rounds; completed turns are in `run` even if this ends with an error.
 pub fn run_rounds(bench: &mut Bench<'_>, configurations: &[Configuration], run: &mut Run) -> Result<()> {
     let bar = progress_bar(u64::from(run.rounds) * configurations.len() as u64);
     for round in 0..run.rounds {
@@ -34,7 +33,7 @@ pub fn run_rounds(bench: &mut Bench<'_>, configurations: &[Configuration], run: 
     Ok(())
 }
 
-/// Prints what is about to happen, and how long it will take.
+/// Prints what is about to run, and how long it will take.
 pub fn announce(bench: &Bench<'_>, configurations: &[Configuration], run: &Run) {
     let turns = configurations.len() as f64;
     let each = bench.timing.wait + bench.timing.measure;
@@ -59,7 +58,7 @@ fn estimated_start_seconds(bench: &Bench<'_>) -> f64 {
     warm + bench.workload.start_seconds() + bench.timing.settle.as_secs_f64()
 }
 
-/// The processes of one round, each with the configurations that it is measured under.
+/// The processes of one round, each with the configurations measured in it.
 fn processes_of_round(
     configurations: &[Configuration],
     one_process: bool,

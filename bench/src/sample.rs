@@ -1,6 +1,6 @@
-//! Memory of the measured program and of the machine, exactly at a moment and cheaply over time.
+//! Memory of the measured program and of the machine: exact at one moment, and cheap over time.
 //!
-//! Owns: reading `/proc`, and one slow thread. Never touches: the program: the cheap samples take no lock of its memory.
+//! Owns: reading `/proc`, and one slow thread. Never touches: the program; the cheap samples do not take its mmap lock.
 
 use std::fs;
 use std::thread::JoinHandle;
@@ -19,18 +19,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::warm::HeldBytes;
 
-/// Low, because the program and its load have every CPU for themselves on a small machine.
+/// Low, because on a small machine the program and its load need every CPU.
 const PERIOD: Duration = Duration::from_millis(250);
-/// Programs have their memory below.
+/// Programs' addresses are below this.
 const END_OF_ADDRESSES: u64 = (1 << 47) - BASE_PAGE;
 
-/// Memory of one program, and what it left of the machine's.
+/// Memory of one program, and the machine's available memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramMemory {
     /// Resident memory.
     pub rss_bytes: u64,
-    /// Resident memory less that of files: how much of its binary and libraries happens to be mapped differs by a
-    /// hundred KiB from start to start, and has nothing to do with huge pages.
+    /// Resident memory without file pages. How much of its binary and libraries is mapped varies by a hundred KiB between starts, for reasons
+    /// unrelated to huge pages.
     pub own_bytes: u64,
     /// Page tables.
     pub page_tables_bytes: u64,
@@ -58,25 +58,25 @@ pub fn machine_memory() -> Result<Meminfo> {
     Ok(Meminfo { available: memory.available + free_in_cpu_lists(&root)?, ..memory })
 }
 
-/// Reads a program's memory exactly. This walks its page tables under its lock: not for the time that is measured.
+/// Reads a program's memory exactly. This walks its page tables under its mmap lock, so do not call it while timing.
 pub fn exact_memory(pid: u32, held: &HeldBytes) -> Result<ProgramMemory> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     let rollup = Rollup::parse(&text).with_context(|| format!("cannot read {path}"))?;
     Ok(ProgramMemory {
-        // The kernel does not count pages of a pool as resident.
+        // The kernel does not count a pool's pages as resident.
         rss_bytes: field(&text, "Rss:") + rollup.reserved.0,
         huge_bytes: (rollup.transparent() + rollup.reserved).0,
         ..cheap_memory(pid, 0, held)?
     })
 }
 
-/// A program's memory on huge pages, exactly. Reads page-table entries only, which costs a few milliseconds a GiB.
+/// A program's memory on huge pages, exactly. Reads only page-table entries, which takes a few milliseconds per GiB.
 pub fn huge_memory(pid: u32) -> Result<Bytes> {
     Ok(huge_ranges(pid)?.iter().map(|range| range.len()).sum())
 }
 
-/// Where a program's memory on huge pages is; as cheap.
+/// The address ranges of a program's huge pages; equally cheap.
 pub fn huge_ranges(pid: u32) -> Result<Vec<AddressRange>> {
     let mut huge = Vec::new();
     let each = |run: page_scan::PageRun| huge.push(AddressRange { start: Address(run.start), end: Address(run.end) });
@@ -85,7 +85,7 @@ pub fn huge_ranges(pid: u32) -> Result<Vec<AddressRange>> {
     Ok(huge)
 }
 
-/// Reads a program's memory from counters alone; its huge pages are the machine's, less those of others.
+/// Reads a program's memory from counters alone; its huge pages are the machine's, minus those of others.
 fn cheap_memory(pid: u32, huge_of_others: u64, held: &HeldBytes) -> Result<ProgramMemory> {
     let ProcessStatus { vm_rss, rss_anon, rss_shmem, vm_pte, hugetlb, .. } = ProcessStatus::read(&Root::host(), pid)?;
     let machine = machine_memory()?;
@@ -98,13 +98,13 @@ fn cheap_memory(pid: u32, huge_of_others: u64, held: &HeldBytes) -> Result<Progr
     })
 }
 
-/// CPU time that all threads of a program have had.
+/// CPU time used so far by all threads of a program.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let directory = format!("/proc/{pid}/task");
     let threads = fs::read_dir(&directory).with_context(|| format!("cannot read {directory}: the program ended"))?;
     let mut total = Duration::ZERO;
     for thread in threads {
-        // A thread may end between being listed and being read; its time is then lost, and small.
+        // A thread may end between being listed and being read; its time, which is small, is then lost.
         let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
         let nanoseconds = text.split_whitespace().next().and_then(|number| number.parse().ok());
         total += Duration::from_nanos(nanoseconds.with_context(|| format!("{directory}: no CPU time in '{text}'"))?);
@@ -120,7 +120,7 @@ pub struct MemorySampler {
 }
 
 impl MemorySampler {
-    /// Starts sampling; times count from `origin`, and memory that the harness holds ready counts as free.
+    /// Starts sampling; times count from `origin`, and the harness's warm memory counts as free.
     pub fn start(pid: u32, origin: Instant, huge_of_others: u64, held: HeldBytes) -> Self {
         let done = Stop::default();
         let seen = done.clone();
@@ -128,7 +128,7 @@ impl MemorySampler {
         Self { done, thread: Some(thread) }
     }
 
-    /// Ends the thread and returns what it saw.
+    /// Ends the thread and returns its samples.
     pub fn finish(mut self) -> Vec<MemoryPoint> {
         self.done.request();
         self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
@@ -154,7 +154,7 @@ fn sample_until(done: &Stop, pid: u32, origin: Instant, huge_of_others: u64, hel
     points
 }
 
-/// The bytes that a line such as `VmRSS:   12 kB` tells; 0 without such a line.
+/// The bytes in a line such as `VmRSS:   12 kB`; 0 without such a line.
 pub fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());

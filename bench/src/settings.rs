@@ -1,8 +1,8 @@
-//! The machine's settings for huge pages: changed for a turn, always put back.
+//! The machine's settings for huge pages: changed for a turn, always restored.
 //!
-//! Owns: files below `/sys/kernel/mm/transparent_hugepage`, the pools' sizes beside it, and the state directory that says what they
-//! were. They are put back on drop (so also after Ctrl-C and on panic); after a SIGKILL the next start puts them back.
-//! Never touches: a setting that no configuration names.
+//! Owns: files below `/sys/kernel/mm/transparent_hugepage`, the pools' sizes beside it, and the state directory with their original values. Settings
+//! are restored on drop (so also after Ctrl-C and on panic); after a SIGKILL the next start restores them. Never touches: a setting that no
+//! configuration names.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 
-/// Where they are; names of settings begin here.
+/// The directory of the settings; their names are relative to it.
 pub const SETTINGS: &str = "/sys/kernel/mm/transparent_hugepage";
 const STATE: &str = "/run/hugepilot-bench";
 
-/// The settings, and the values that they had before the harness changed them.
+/// The settings, and their values from before the harness changed them.
 #[derive(Debug)]
 pub struct SavedSettings {
     settings: PathBuf,
     state: PathBuf,
     as_found: BTreeMap<String, String>,
-    /// Held while this value lives: two harnesses would each restore the other's values.
+    /// Held as long as this value exists: two harnesses would each restore the other's values.
     _lock: File,
 }
 
 impl SavedSettings {
-    /// Takes hold of this machine's settings, first putting back what a killed harness left changed.
+    /// Takes the lock on this machine's settings, and first restores what a killed harness left changed.
     pub fn of_this_machine() -> Result<Self> {
         Self::open(Path::new(SETTINGS), Path::new(STATE))
     }
@@ -49,17 +49,17 @@ impl SavedSettings {
         Ok(opened)
     }
 
-    /// Puts back what was found, then writes these values.
+    /// Restores the original values, then writes these.
     pub fn apply(&mut self, changes: &[(&str, &str)]) -> Result<()> {
         self.restore()?;
         changes.iter().try_for_each(|(name, value)| self.change(name, value).map(|_| ()))
     }
 
-    /// Writes one value more, and answers with the one before.
+    /// Writes one more value, and returns the previous one.
     pub fn change(&mut self, name: &str, value: &str) -> Result<String> {
         let before = self.read(name)?;
         self.as_found.entry(name.to_owned()).or_insert_with(|| before.clone());
-        // Written before the change: a kill between the two must not lose the old value.
+        // Saved before the change: a kill between the two must not lose the old value.
         let path = self.state.join("as-found.json");
         fs::write(&path, serde_json::to_string(&self.as_found)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -67,12 +67,12 @@ impl SavedSettings {
         Ok(before)
     }
 
-    /// Puts back what was found.
+    /// Restores the original values.
     pub fn restore(&mut self) -> Result<()> {
         if self.as_found.is_empty() {
             return Ok(());
         }
-        // All of them before any error counts: one that cannot be put back must not keep the others.
+        // Tries all of them before reporting an error: one that cannot be restored must not keep the others from it.
         let written: Vec<Result<()>> = self.as_found.iter().map(|(name, value)| self.write(name, value)).collect();
         written.into_iter().collect::<Result<()>>()?;
         fs::remove_file(self.state.join("as-found.json")).context("cannot remove the record of the old settings")?;
@@ -80,7 +80,7 @@ impl SavedSettings {
         Ok(())
     }
 
-    /// The value in force; of a list of choices the one in brackets.
+    /// The current value; from a list of choices, the one in brackets.
     pub fn read(&self, name: &str) -> Result<String> {
         let path = self.settings.join(name);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -101,7 +101,7 @@ impl Drop for SavedSettings {
     }
 }
 
-/// `madvise` of `always [madvise] never`; the whole of a text without brackets.
+/// `madvise` from `always [madvise] never`; the whole text if it has no brackets.
 fn chosen(text: &str) -> &str {
     match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
         Some((value, _)) => value,

@@ -1,10 +1,10 @@
-//! How much slower a program runs while a tracker watches it, at the pace that hugepilot keeps by default.
+//! How much a tracker at hugepilot's default pace slows a program down.
 //!
 //! Owns: windows with and without a tracker, their order, and the table. Never touches: how the tracker scans.
 //!
-//! In each round one process has three windows of the same length: watched, left alone, and left alone again, which tells what the
-//! machine's noise is. They take turns at being first, so that what follows a watched window, too, is shared out. A watched one
-//! holds whole periods, a scan and the rest after it, because what a scan costs falls on its first moments.
+//! In each round one process has three windows of the same length: watched, left alone, and left alone again, which gives the machine's noise. The
+//! windows rotate, so that the after-effects of a watched window are shared evenly. A watched window holds whole periods, each a scan and the rest
+//! after it, because a scan's cost falls on its first moments.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -31,9 +31,9 @@ use crate::values::seconds;
 use crate::verdict::FigureVerdict;
 use crate::workload::{Running, Start, Sweep, SweepPattern, SweepThread, Workload};
 
-/// What the commands watch by default.
+/// The default window of the commands.
 const WINDOW: Nanos = Nanos(1_000_000_000);
-/// A line of progress comes at least as often; one that holds the border of a window counts for none, so scans begin that much later.
+/// The longest time between two progress lines. A line that spans a window's boundary counts for neither window, so scans begin this much later.
 const LINE: Duration = Duration::from_millis(400);
 /// The figure: at most 1 % slower.
 const AT_LEAST: f64 = 0.99;
@@ -80,7 +80,7 @@ struct Span {
     seconds: f64,
     /// Steps a second.
     throughput: f64,
-    /// Each scan's cost, as hugepilot accounts for it.
+    /// The cost of each scan, as hugepilot accounts for it.
     scans: Vec<Cost>,
 }
 
@@ -94,13 +94,13 @@ struct Record {
 }
 
 impl SlowdownArguments {
-    /// Measures each tracker, prints a table, and keeps the raw windows.
+    /// Measures each tracker, prints a table, and saves the raw windows.
     pub fn run(&self, size: Bytes, machine: MachineDescription, keep: Option<&Path>, stop: &Stop) -> Result<()> {
         let mut spans = Vec::new();
         let every = TRACKERS.into_iter().chain([TrackerKind::WriteScan]);
         for kind in every.filter(|kind| self.trackers.is_empty() || self.trackers.contains(kind)) {
             let measured = self.rounds(kind, size, &mut spans, stop);
-            // What there is by then counts.
+            // What has been measured so far counts.
             if stop.requested() {
                 break;
             }
@@ -127,7 +127,7 @@ impl SlowdownArguments {
 
     fn rounds(&self, tracker: TrackerKind, size: Bytes, spans: &mut Vec<Span>, stop: &Stop) -> Result<()> {
         let mut program = Watched::start(tracker, size, stop)?;
-        // Unwatched windows are as long as the watched one before them; this first one counts for nothing else.
+        // Unwatched windows are as long as the watched one before them; this first watched one serves no other purpose.
         let mut length = program.watch(self.seconds, self.coverage())?.length();
         for round in 0..self.pairs {
             for kind in Kind::order_in(round) {
@@ -156,28 +156,28 @@ impl SlowdownArguments {
 }
 
 impl Kind {
-    /// Each comes first, second and last equally often.
+    /// Over the rounds each comes first, second and last equally often.
     fn order_in(round: u32) -> [Kind; 3] {
         rotated([Kind::Alone, Kind::Watched, Kind::AloneAgain], round)
     }
 }
 
-/// A program, and what watches it.
+/// A program, and its tracker.
 struct Watched<'a> {
     watcher: Watcher,
     stop: &'a Stop,
 }
 
 enum Watcher {
-    /// This process has a child, and a tracker that watches it.
+    /// This process has a child and a tracker that watches it.
     Tracker(Box<dyn Tracker>, Target, Box<dyn Running>),
-    /// This process watches a thread of its own.
+    /// This process watches one of its own threads.
     Itself(SweepThread),
 }
 
 impl<'a> Watched<'a> {
     fn start(tracker: TrackerKind, size: Bytes, stop: &'a Stop) -> Result<Self> {
-        // One sweep is a line, so that lines are short.
+        // One sweep per line, so that lines are short.
         let program = Sweep { size, pattern: SweepPattern::Random, seed: 1, sweeps: 1 };
         let watcher = match tracker {
             TrackerKind::WriteScan => {
@@ -207,7 +207,7 @@ impl<'a> Watched<'a> {
         Ok(Stretch { start, end: Instant::now(), scans: Vec::new() })
     }
 
-    /// Watches it for whole periods that make this many seconds at least.
+    /// Watches it for whole periods that last at least this many seconds.
     fn watch(&mut self, seconds: f64, coverage: Coverage) -> Result<Stretch> {
         let stop = self.stop;
         match &mut self.watcher {
@@ -216,7 +216,8 @@ impl<'a> Watched<'a> {
                 Ok(tracker.observe(target, &options, stop)?.cost)
             }),
             Watcher::Itself(thread) => {
-                // Protection ends with it, so that windows without it are really without. What it protects at first faults at once.
+                // Protection ends when this is dropped, so that the other windows really have none. The memory that it protects faults at its first
+                // access.
                 let watch = WriteScan::of(thread.range())?;
                 stop.sleep_until(Instant::now() + WINDOW.duration())?;
                 periods(seconds, stop, || Ok(watch.observe(WINDOW, stop)?.cost))
@@ -225,7 +226,7 @@ impl<'a> Watched<'a> {
     }
 }
 
-/// Some time of the program's.
+/// A stretch of the program's time.
 struct Stretch {
     start: Instant,
     end: Instant,
@@ -238,7 +239,7 @@ impl Stretch {
     }
 }
 
-/// Scans again and again at the pace that hugepilot keeps, until that many seconds have passed and the last scan's rest has.
+/// Scans repeatedly at hugepilot's pace, until that many seconds have passed and the last scan's rest is over.
 fn periods(seconds: f64, stop: &Stop, mut scan: impl FnMut() -> Result<Cost>) -> Result<Stretch> {
     let (start, mut scans) = (Instant::now(), Vec::new());
     let mut next = start + LINE;
@@ -255,17 +256,17 @@ fn periods(seconds: f64, stop: &Stop, mut scan: impl FnMut() -> Result<Cost>) ->
     Ok(Stretch { start, end: Instant::now(), scans })
 }
 
-/// What the windows of one tracker come to.
+/// The result of one tracker's windows.
 struct Row {
     seconds: f64,
     scans: f64,
     alone: f64,
     watched: Option<Interval>,
-    /// Left alone, of left alone.
+    /// Left alone again, relative to left alone.
     noise: Option<Interval>,
 }
 
-/// The pilot's pace where nothing changes.
+/// The pilot's pace when nothing changes.
 const STEADY: Duration = Duration::from_secs(60);
 
 impl Row {
@@ -283,7 +284,7 @@ impl Row {
         }
     }
 
-    /// What the same loss for each scan comes to at the steady pace.
+    /// The loss at the steady pace, if each scan costs the same.
     fn steady(&self) -> Option<Interval> {
         let rarer = self.seconds / self.scans.max(1.0) / STEADY.as_secs_f64();
         self.watched.map(|watched| {
@@ -324,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_window_holds_whole_periods() {
-        // 1 ms is followed by a rest of 100.
+        // A rest of 100 ms follows 1 ms of work.
         let cost = Cost { read: Nanos(MILLIS), ..Cost::default() };
         let mut began = Vec::new();
         let stretch = periods(0.55, &Stop::default(), || {
@@ -332,7 +333,7 @@ mod tests {
             Ok(cost)
         });
         let stretch = stretch.unwrap();
-        // Six, or fewer where a rest takes longer.
+        // Six, or fewer if a rest takes longer.
         assert!((4..=6).contains(&stretch.scans.len()), "{}", stretch.scans.len());
         assert!(began[0] - stretch.start >= LINE, "lines that hold the border count for none");
         assert!((Duration::from_millis(550)..Duration::from_secs(1)).contains(&stretch.length()));
@@ -363,7 +364,7 @@ mod tests {
     #[test]
     fn rarer_scans_cost_less() {
         let row = Row { scans: 2.0, ..Row::of(&rounds(TrackerKind::PageWalk, 8, 0.97)) };
-        // 3 % of 5 s for two scans, and so 0.075 s of each minute.
+        // 3 % of 5 s for two scans, so 0.075 s of each minute.
         assert!((row.steady().unwrap().estimate - (1.0 - 0.075 / 60.0)).abs() < 1e-6, "{:?}", row.steady());
     }
 

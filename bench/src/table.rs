@@ -1,6 +1,6 @@
-//! What all reports are made of: tables, and their way to the terminal.
+//! Tables for all reports, and printing them to the terminal.
 //!
-//! Owns: how columns line up, and what stands where there is nothing. Never touches: what is told.
+//! Owns: the alignment of columns, and the sign for empty cells. Never touches: their contents.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use heat::statistics::Interval;
 
-/// A dash where there is nothing.
+/// A dash if there is no text.
 pub fn cell(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
@@ -18,22 +18,22 @@ pub fn interval(ratio: Option<Interval>) -> String {
     cell(ratio.map(|Interval { estimate, low, high, .. }| format!("{estimate:.3} [{low:.3}, {high:.3}]")))
 }
 
-/// Each of them once, in their order: what a table has rows for.
+/// Each value once, in order, as the rows of a table.
 pub fn distinct<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
     all.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The first row of a table: what stands above each column, with ` | ` between them.
+/// The first row of a table: the column headings, which ` | ` separates.
 pub fn head(columns: &str) -> Vec<String> {
     columns.split(" | ").map(str::to_owned).collect()
 }
 
-/// A row of them.
+/// A row of these texts.
 pub fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
 }
 
-/// Aligns columns: the first to the left, numbers to the right.
+/// Aligns columns: the first one left, numbers right.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

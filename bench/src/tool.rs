@@ -1,6 +1,6 @@
-//! hugepilot, run from outside on the measured program, as an operator would.
+//! Runs hugepilot from outside on the measured program, as an operator would.
 //!
-//! Owns: starting the binary, its time, its output, its end. Never touches: what it does.
+//! Owns: starting the binary, timing it, its output, its end. Never touches: what it does.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,30 +21,30 @@ use tempfile::TempDir;
 
 use crate::record::ToolRun;
 
-/// Of a daemon, in a directory of its own.
+/// The file name of a daemon's socket in its own directory.
 const SOCKET: &str = "control.sock";
 /// A tool that takes longer has failed: the figure to reach is 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// One whose output nobody reads any more is killed after that.
+/// A process that was asked to end is killed after this time.
 const GRACE: Duration = Duration::from_secs(5);
-/// Short, because the end of the tool is timed by it.
+/// Short, because the end of the tool is timed with it.
 const POLL: Duration = Duration::from_millis(2);
 
 /// The hugepilot binary.
 #[derive(Clone, Debug)]
 pub struct Tool(PathBuf);
 
-/// One start of it.
+/// One run of it.
 #[derive(Debug)]
 pub struct ToolProcess {
     child: Child,
     started: Instant,
-    /// Files, because a long list of regions would fill a pipe that nobody empties.
+    /// A file, because a long list of regions would fill a pipe that nobody reads.
     output: File,
     messages: File,
 }
 
-/// A daemon in a directory of its own.
+/// A daemon in its own directory.
 #[derive(Debug)]
 pub struct OwnDaemon {
     /// The daemon, which ends first.
@@ -60,7 +60,7 @@ impl OwnDaemon {
 }
 
 impl Tool {
-    /// The binary at `path`, or beside this one.
+    /// The binary at `path`, or the one in this program's directory.
     pub fn find(path: Option<PathBuf>) -> Result<Self> {
         let path = match path {
             Some(path) => path,
@@ -81,27 +81,27 @@ impl Tool {
         &self.0
     }
 
-    /// Runs `explain` on a program: how much memory it would put on huge pages, and what that should gain.
+    /// Runs `explain` on a program: how much memory it would put on huge pages, and the expected gain.
     pub fn explain(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
         let mut run = self.run_on("explain", pid, &[], stop)?;
         let told = |mapping: &serde_json::Value| mapping["would_pay_bytes"].as_u64();
         let mappings = run.output["mappings"].as_array().context("hugepilot explain told of no mappings")?;
         let would_pay_bytes: u64 = mappings.iter().filter_map(told).sum();
         let gain = run.output["expected_gain_percent"].take();
-        // A line for every mapping is of no use here.
+        // The line for every mapping is not needed here.
         run.output = serde_json::json!({ "would_pay_bytes": would_pay_bytes, "expected_gain_percent": gain });
         Ok(run)
     }
 
-    /// Runs `promote --dry-run` on a program: what it expects to gain.
+    /// Runs `promote --dry-run` on a program: the gain that it predicts.
     pub fn estimate(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
         let mut run = self.run_on("promote", pid, &["--dry-run"], stop)?;
-        // A line for every region, long and of no use here.
+        // The line for every region is long and not needed here.
         run.output.as_object_mut().map(|plan| plan.remove("decisions"));
         Ok(run)
     }
 
-    /// Runs one of its commands on a process, to its end.
+    /// Runs a command on a process until it ends.
     pub fn run_on(&self, command: &str, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
         let mut process = self.start_on(command, pid, arguments)?;
         while process.child.try_wait()?.is_none() {
@@ -114,26 +114,26 @@ impl Tool {
         process.finish()
     }
 
-    /// Starts to pilot a program.
+    /// Starts piloting a program.
     pub fn attach(&self, pid: u32, fast: bool, max_huge: Option<Bytes>) -> Result<ToolProcess> {
         let mut arguments: Vec<String> = fast.then(|| "--fast".to_owned()).into_iter().collect();
         arguments.extend(max_huge.map(|limit| format!("--max-huge={}", limit.0)));
         self.start_on("attach", pid, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Starts to pilot a program with its children.
+    /// Starts piloting a program and its children.
     pub fn attach_family(&self, pid: u32, is_fast: bool) -> Result<ToolProcess> {
         let words: &[&str] = if is_fast { &["--children", "--fast"] } else { &["--children"] };
         self.start_on("attach", pid, words)
     }
 
-    /// Starts to reclaim memory, what was written below a directory with it; it ends by itself should nobody end it.
+    /// Starts reclaiming memory, including files written below a directory; it ends by itself if nobody ends it.
     pub fn reclaim(&self, words: &[String], directory: &Path) -> Result<ToolProcess> {
         let words = ["reclaim", "--json", "--for=2h"].map(OsStr::new).into_iter().chain(words.iter().map(OsStr::new));
         self.start(&words.chain([OsStr::new("--drop-behind"), directory.as_os_str()]).collect::<Vec<_>>())
     }
 
-    /// Starts hugepilotd, which lies beside the binary or where `make install` puts it, to pilot whatever a configuration file names, with a control socket of its own.
+    /// Starts hugepilotd, from the binary's directory or from where `make install` puts it, with this configuration file and its own control socket.
     pub fn daemon(&self, configuration: &Path, socket: &Path) -> Result<ToolProcess> {
         let words = ["--config".as_ref(), configuration.as_os_str(), "--socket".as_ref(), socket.as_os_str()];
         let beside = self.0.with_file_name("hugepilotd");
@@ -141,7 +141,7 @@ impl Tool {
         start(if beside.is_file() { &beside } else { &installed }, &words)
     }
 
-    /// The same with such a configuration, both in a directory of its own.
+    /// The same with the configuration's text; file and socket are in a new directory.
     pub fn daemon_with(&self, configuration: &str) -> Result<OwnDaemon> {
         let directory = tempfile::tempdir()?;
         let file = directory.path().join("hugepilot.toml");
@@ -150,13 +150,13 @@ impl Tool {
         Ok(OwnDaemon { process, directory })
     }
 
-    /// What that daemon says of itself.
+    /// That daemon's status.
     pub fn status(&self, socket: &Path) -> Result<serde_json::Value> {
         let words: [&OsStr; 4] = ["status".as_ref(), "--json".as_ref(), "--socket".as_ref(), socket.as_os_str()];
         Ok(self.start(&words)?.finish()?.output)
     }
 
-    /// Starts one of its commands on a process.
+    /// Starts a command on a process.
     pub fn start_on(&self, command: &str, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
         let pid = pid.to_string();
         let words = [command, &pid, "--json"].into_iter().chain(arguments.iter().copied());
@@ -171,7 +171,7 @@ impl Tool {
 fn start(program: &Path, words: &[&OsStr]) -> Result<ToolProcess> {
     let (output, messages) = (tempfile::tempfile()?, tempfile::tempfile()?);
     let mut call = Command::new(program);
-    // Its own process group, so that Ctrl-C reaches the harness alone, which then ends it in order.
+    // A separate process group, so that Ctrl-C reaches only the harness, which then ends it properly.
     call.args(words).process_group(0);
     call.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(messages.try_clone()?);
     let child = call.spawn().with_context(|| format!("cannot start {}", program.display()))?;
@@ -184,41 +184,41 @@ impl ToolProcess {
         self.child.id()
     }
 
-    /// An error when it has ended by itself.
+    /// Errors: it has ended by itself.
     pub fn check(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
         bail!("hugepilot ended by itself ({status}): {}", text_of(&mut self.messages)?.trim())
     }
 
-    /// Whether it has ended. It stays a zombie, of which the CPU time can be read, until it is finished.
+    /// Whether it has ended. It stays a zombie, whose CPU time can be read, until it is finished.
     pub fn has_ended(&self) -> Result<bool> {
         Ok(PidFd::open(self.pid())?.has_exited())
     }
 
-    /// The CPU time of all its threads, those that have ended included.
+    /// The CPU time of all its threads, including those that have ended.
     pub fn cpu_time(&self) -> Result<Duration> {
         Ok(cpu_time(&Root::host(), self.pid())?.duration())
     }
 
-    /// Sends it a signal: with STOP it rests, with CONT it goes on.
+    /// Sends it a signal: STOP pauses it, CONT resumes it.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         Ok(PidFd::open(self.pid())?.signal(signal)?)
     }
 
-    /// Asks it to end, and reads what it said.
+    /// Asks it to end, and reads its output.
     pub fn interrupt(mut self) -> Result<ToolRun> {
         self.ask_to_end()?;
         self.finish()
     }
 
-    /// Asks it to end; what it says then is of no use.
+    /// Asks it to end; its output is not used.
     pub fn end(mut self) -> Result<()> {
         self.ask_to_end()
     }
 
     fn ask_to_end(&mut self) -> Result<()> {
         self.check()?;
-        // Not INT: what a shell starts in the background ignores that, and so do its children.
+        // Not INT: programs that a shell starts in the background ignore that, and so do their children.
         self.signal(Signal::TERM)?;
         let asked = Instant::now();
         while self.child.try_wait()?.is_none() {
@@ -230,15 +230,15 @@ impl ToolProcess {
         Ok(())
     }
 
-    /// Asks it to end; of what it said, what observing cost.
+    /// Asks it to end; of its output, keeps the cost of observing.
     pub fn end_watching(self) -> Result<ToolRun> {
         let mut run = self.interrupt()?;
-        // The list of regions is long and of no use here.
+        // The list of regions is long and not needed here.
         run.output = run.output.get("cost").cloned().unwrap_or_default();
         Ok(run)
     }
 
-    /// Waits for its end and reads what it said.
+    /// Waits for its end and reads its output.
     pub fn finish(mut self) -> Result<ToolRun> {
         let status = self.child.wait()?;
         let seconds = self.started.elapsed().as_secs_f64();
@@ -248,18 +248,18 @@ impl ToolProcess {
 }
 
 impl Drop for ToolProcess {
-    /// In order, if it will: what it has set up in the kernel is taken away then.
+    /// Ends it properly if possible: it then removes what it has set up in the kernel.
     fn drop(&mut self) {
         let asked = Instant::now();
         let mut lives = matches!(self.child.try_wait(), Ok(None));
-        // One that rests does not hear before it goes on.
+        // A stopped process handles the signal only after it continues.
         if lives && [Signal::TERM, Signal::CONT].into_iter().all(|signal| self.signal(signal).is_ok()) {
             while lives && asked.elapsed() < GRACE {
                 std::thread::sleep(POLL);
                 lives = matches!(self.child.try_wait(), Ok(None));
             }
         }
-        // Ends with an error only when it has ended already.
+        // Fails only if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -287,8 +287,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("hugepilot");
         let daemon = directory.path().join("hugepilotd");
-        // A child writes it: were the file open here, any process forked meanwhile would hold it open, too, and the kernel starts
-        // no program that somebody may write to.
+        // A child writes it. If the file were open here, any process forked in the meantime would hold it open, too, and the kernel does not execute
+        // a file that is open for writing.
         let write = r##"printf '#!/bin/sh\n%s\n' "$1" > "$2" && chmod 755 "$2" && ln -s hugepilot "$3""##;
         let mut shell = std::process::Command::new("sh");
         let written = shell.args(["-c", write, "sh", script]).args([&path, &daemon]).status().unwrap();

@@ -1,4 +1,4 @@
-//! The tracker held against programs whose walked pages are known: how much it finds, and what scanning costs.
+//! Tests the tracker on programs whose walked pages are known: how much it finds, and what scanning costs.
 //!
 //! Owns: these programs, the comparison, and its report. Never touches: how the tracker scans.
 
@@ -26,17 +26,17 @@ use crate::settings::SavedSettings;
 use crate::slowdown::SlowdownArguments;
 use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern, Truth, clock, words};
 
-/// Long enough for the read at 100 ms; a longer one would only wait.
+/// Long enough for the read at 100 ms; a longer window would only wait.
 const WINDOW: Nanos = Nanos(150_000_000);
-/// A line of progress comes at least as often.
+/// The longest time between two progress lines.
 const LINE: Duration = Duration::from_millis(600);
-/// Large enough for clearing in slices.
+/// Large enough to be cleared in slices.
 const LARGE: Bytes = Bytes(6 << 30);
 /// How long waits are measured without a scan.
 const UNOBSERVED: Duration = Duration::from_secs(3);
-/// After the program's pages have changed.
+/// The delay after the program's pages have changed.
 const LEAD: Duration = Duration::from_millis(50);
-/// The program runs this long before it is first scanned.
+/// The program runs this long before its first scan.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// What `tracker` measures.
@@ -95,22 +95,21 @@ struct Scan {
     longest_stall_ns: u64,
     read_ns_each: u64,
     inspect_ns: u64,
-    /// What the machine had more of on the inactive list of anonymous memory after the scan than before.
+    /// The growth of the machine's inactive anonymous list from before the scan until after it.
     made_inactive_bytes: u64,
     walks_per_second: f64,
-    /// The longest that the program waited to map or unmap a page during the scan, and in a second before all scans.
+    /// The longest wait to map or unmap a page, during the scan and in a second before all scans.
     longest_wait_ns: u64,
     longest_wait_unobserved_ns: u64,
-    /// Of the pages found walked (or of the hottest quarter of regions), the share that really is read; None
-    /// where the truth is not known page by page.
+    /// The share of the pages found walked (or of the hottest quarter of regions) that really is read; None if the truth is not known page by page.
     precision: Option<f64>,
-    /// Of the pages that are read, the share found.
+    /// The share of the pages read that was found.
     recall: Option<f64>,
     promotions: usize,
 }
 
 impl TrackerArguments {
-    /// Scans each program in turn, prints a table, and keeps the raw scans.
+    /// Scans each program in turn, prints a table, and saves the raw scans.
     pub fn run(&self) -> Result<()> {
         let stop = Stop::on_signals(SecondSignal::Waits)?;
         let machine = MachineDescription::describe(&SavedSettings::of_this_machine()?)?;
@@ -175,18 +174,18 @@ impl TrackerArguments {
     }
 }
 
-/// A program that is scanned.
+/// A program to be scanned.
 struct Program {
     name: &'static str,
     arguments: Vec<String>,
-    /// What is to be found, where it is known.
+    /// What should be found, if that is known.
     truth: Option<ThirdChild>,
     /// How accessed bits are cleared.
     clearing: ClearPolicy,
 }
 
 impl Program {
-    /// A scan begins with the period in which the same pages are used, so that it ends in the same one.
+    /// A scan begins at the start of a period with constant pages, so that it ends in the same period.
     fn wait_for_its_period(&self) {
         if let Some(period) = self.truth.as_ref().and_then(|child| child.pattern.period()) {
             let into = clock().as_nanos() % period.as_nanos();
@@ -195,14 +194,14 @@ impl Program {
     }
 }
 
-/// The longest wait to map a page within the next time.
+/// The longest wait to map a page during the next `time`.
 fn longest_wait(running: &OwnProcess, time: Duration, stop: &Stop) -> Result<u64> {
     let start = Instant::now();
     stop.sleep_until(start + time)?;
     Ok(wait_between(running, start))
 }
 
-/// The longest wait in the lines of progress since then.
+/// The longest wait in the progress lines since `start`.
 fn wait_between(running: &OwnProcess, start: Instant) -> u64 {
     let window = running.progress().window(start, Instant::now());
     window.longest_wait.map_or(0, |wait| wait.as_nanos() as u64)
@@ -219,7 +218,7 @@ fn scan(
     let truth = program.truth.as_ref().map(|child| child.truth(clock()));
     let target = Target::open(running.pid())?;
     let options = ObserveOptions { window: WINDOW, clearing: program.clearing, ..ObserveOptions::default() };
-    // The lines of progress that hold begin and end of the scan begin before and end after it.
+    // The progress lines that contain the scan's start and end extend beyond it.
     stop.sleep_until(Instant::now() + LINE)?;
     let inactive = inactive_anonymous()?;
     let heat = tracker.observe(&target, &options, stop)?;
@@ -245,7 +244,7 @@ fn scan(
     })
 }
 
-/// `Inactive(anon)` of the machine.
+/// The machine's `Inactive(anon)`.
 fn inactive_anonymous() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
     let name = "Inactive(anon):";
@@ -253,7 +252,7 @@ fn inactive_anonymous() -> Result<u64> {
     Ok(field(&text, name))
 }
 
-/// Precision and recall over the program's own mapping; its code and stack are walked too, and are not in question.
+/// Precision and recall over the program's own mapping; its code and stack are walked too, but do not count.
 fn accuracy(heat: &Heat, truth: &Truth, running: &OwnProcess) -> (f64, f64) {
     let ready = running.ready();
     let own = AddressRange::new(Address(ready.address), Bytes(ready.size_bytes));

@@ -1,10 +1,10 @@
-//! One process of a workload, from warm memory to its end, with a turn for each configuration that it is measured under.
+//! One process of a workload, from warm memory to its end, with a turn for each configuration measured in it.
 //!
 //! Owns: the order of steps. Never touches: the order of turns.
 //!
-//! warm → settings → start and populate → settle → (act → wait → measure) → end. The load runs from the start on, because a
-//! tracker sees nothing of a program at rest; what is measured is a window of it. Mostly a process is measured under one
-//! configuration, and every configuration waits as long after the time at which a tool would act, so that all windows are alike.
+//! warm → settings → start and populate → settle → (act → wait → measure) → end. The load runs from the start, because a tracker sees nothing of an
+//! idle program; the measurement is a window of it. Most processes are measured under one configuration, and every configuration waits equally long
+//! after the time at which a tool would act, so that all windows are alike.
 
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
@@ -25,35 +25,35 @@ use crate::warm::WarmMemory;
 use crate::workload::{Role, Running, SearchWork, Start, Work, Workload, leave_alone};
 use crate::{ideal, launch};
 
-/// Longest time between two polls of a program that is measured.
+/// Longest time between two polls of a measured program.
 const POLL: Duration = Duration::from_millis(20);
-/// khugepaged is stopped that soon after the limit is reached.
+/// The poll interval for khugepaged, which must be stopped soon after it reaches the limit.
 const SHORT_POLL: Duration = Duration::from_millis(5);
-/// khugepaged that takes longer has met an obstacle, and is measured as it is; a daemon has failed.
+/// If khugepaged takes longer, it has met an obstacle, and the program is measured as it is; a daemon has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A program that does nothing for so long is not measured.
+/// A program without progress for this long is not measured.
 const LONGEST_STALL: Duration = Duration::from_secs(20);
 
 /// How long the steps take.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// From the first load to the act.
+    /// From the start of the load to the act.
     pub settle: Duration,
-    /// From the act to measuring; longer when the tool takes longer.
+    /// From the act to measuring; longer if the tool takes longer.
     pub wait: Duration,
-    /// Measuring; longer when fewer samples than wanted have come, or none at all.
+    /// The length of the measurement; longer if it has fewer samples than wanted, or none at all.
     pub measure: Duration,
-    /// Samples wanted before measuring ends.
+    /// The number of samples wanted before measuring ends.
     pub samples: usize,
 }
 
 /// Everything a turn needs.
 pub struct Bench<'a> {
-    /// What is run.
+    /// The workload.
     pub workload: &'a dyn Workload,
     /// The machine's settings.
     pub settings: &'a mut SavedSettings,
-    /// hugepilot, when a configuration needs it.
+    /// hugepilot, if a configuration needs it.
     pub tool: Option<&'a Tool>,
     /// How long the steps take.
     pub timing: Timing,
@@ -61,10 +61,10 @@ pub struct Bench<'a> {
     pub stop: &'a Stop,
 }
 
-/// The machine, ready for a program to be started.
+/// A machine that is ready for the program's start.
 struct Prepared {
     warm_memory: WarmMemory,
-    /// When it was warm.
+    /// When its memory was warm.
     warm: Instant,
     pool: Option<PoolUse>,
 }
@@ -73,15 +73,15 @@ struct Prepared {
 struct Process {
     round: u32,
     began: Instant,
-    /// When its memory was populated and its load ran.
+    /// When its memory was populated and its load was running.
     ready: Instant,
-    /// Of the machine, before all else.
+    /// The machine's available memory before all else.
     available_bytes: u64,
     prepared: Prepared,
     running: Box<dyn Running>,
 }
 
-/// What was seen of a turn beside what was measured.
+/// What was observed in a turn besides the measurement.
 struct Seen {
     act: Instant,
     acted: Option<ToolRun>,
@@ -97,16 +97,16 @@ struct Measured {
     observed: Option<ToolRun>,
 }
 
-/// What the act left.
+/// The result of the act.
 enum Acted {
     Nothing,
     Done(ToolRun),
-    /// A pilot that still runs.
+    /// A pilot that is still running.
     Piloting(ToolProcess),
 }
 
 impl Bench<'_> {
-    /// Runs one process, measured under these configurations one after the other.
+    /// Runs one process, and measures these configurations in it one after the other.
     pub fn process(&mut self, round: u32, configurations: &[Configuration]) -> Result<Vec<Turn>> {
         let Some(&first) = configurations.first() else { return Ok(Vec::new()) };
         let began = Instant::now();
@@ -130,14 +130,14 @@ impl Bench<'_> {
             last.memory_over_time = sampler.finish();
             last.throughput_over_time = process.running.progress().over_time(ready);
         }
-        // Before the settings are put back, so that the program never runs under others than its own.
+        // Before the settings are restored, so that the program never runs under other settings than its own.
         drop(process);
         host.map_or(Ok(()), |host| host.process.end())?;
         self.settings.restore()?;
         Ok(turns)
     }
 
-    /// One turn of a program that runs; one that is measured under this configuration alone waits as long as if somebody had acted.
+    /// One turn of a running program. If the configuration has the process for itself, it waits as long as if a tool had acted.
     fn turn(&mut self, configuration: Configuration, process: &mut Process, alone: bool) -> Result<Turn> {
         let before = process.memory()?;
         let act = Instant::now();
@@ -152,13 +152,13 @@ impl Bench<'_> {
         Ok(Turn { hottest_huge_share, ..process.told(configuration, seen, measured) })
     }
 
-    /// Warms memory, then writes the settings, the size of the pool among them.
+    /// Warms memory, then writes the settings, including the pool's size.
     fn prepare(&mut self, configuration: Configuration) -> Result<Prepared> {
         let memory = self.workload.memory_bytes();
         let pool =
             configuration.pool().map(|page| FilledPool::for_program(self.settings, page, Bytes(memory))).transpose()?;
         let pooled = pool.as_ref().map_or(0, FilledPool::bytes);
-        // A quarter more than the program takes: collapsing needs free memory beside it. What the pool holds is nobody's to warm.
+        // A quarter more than the program takes, because collapsing needs additional free memory. The pool's memory needs no warming.
         let warm_memory = WarmMemory::touch((memory / 4 * 5).saturating_sub(pooled).max(HUGE_PAGE), self.stop)?;
         let warm = Instant::now();
         let mut changes: Vec<(&str, &str)> = configuration.settings().to_vec();
@@ -270,7 +270,7 @@ impl Process {
         exact_memory(self.running.pid(), &self.prepared.warm_memory.held())
     }
 
-    /// A turn in numbers; what shows over its whole time is not known yet.
+    /// A turn's numbers; those over its whole time are not known yet.
     fn told(&self, configuration: Configuration, seen: Seen, measured: Measured) -> Turn {
         let Measured { window, start, end, cpu, observed } = measured;
         let warm = self.prepared.warm;
@@ -304,11 +304,11 @@ impl Process {
     }
 }
 
-/// Starts a daemon that serves clients, and pilots nobody.
+/// Starts a daemon that serves clients and has no targets.
 fn start_host(tool: &Tool, stop: &Stop) -> Result<OwnDaemon> {
     let mut host = tool.daemon_with("[[target]]\nname = 'nobody'\n")?;
     let until = Instant::now() + PATIENCE;
-    // The socket is there before anybody listens on it.
+    // The socket exists before anybody listens on it.
     while UnixStream::connect(host.socket()).is_err() {
         stop.sleep_until(Instant::now() + SHORT_POLL)?;
         host.process.check()?;
@@ -317,13 +317,13 @@ fn start_host(tool: &Tool, stop: &Stop) -> Result<OwnDaemon> {
     Ok(host)
 }
 
-/// The regions that a program reads most, as many as that memory has.
+/// The regions that a program reads most, together as large as `memory`.
 fn ranked(running: &dyn Running, memory: Bytes) -> Result<Vec<Address>> {
     running.hottest_regions(memory).context("this program does not know what it reads most")
 }
 
 impl Acted {
-    /// Ends what still runs; what was done.
+    /// Ends a tool that is still running, and returns what was done.
     fn end(self) -> Result<Option<ToolRun>> {
         match self {
             Acted::Nothing => Ok(None),

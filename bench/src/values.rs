@@ -1,8 +1,8 @@
-//! Values of options: choices, times and sizes as they are typed.
+//! Values of options: choices, times and sizes, as the user types them.
 //!
-//! Owns: what is accepted, and what is said of anything else. Never touches: what an option means.
+//! Owns: what is accepted, and the errors for anything else. Never touches: what an option means.
 
-/// Shows choices as they are typed.
+/// Displays choices as the user types them.
 macro_rules! shown_as_typed {
     ($choice:ty) => {
         impl std::fmt::Display for $choice {

@@ -1,11 +1,10 @@
-//! Verdicts: whether a figure is met, as far as its interval and the machine's noise tell.
+//! Verdicts: whether a figure is met, as far as its interval and the machine's noise allow a conclusion.
 //!
 //! Owns: what counts as met. Never touches: which figures there are, or measurements.
 //!
-//! A figure is met when the whole interval of its ratio meets it, and missed when the whole interval misses it. Where
-//! default against default scatters by more than the figure's margin, nothing can be said here, unless the interval clears
-//! the figure by more than that scatter. "At least level" means within one per cent, the margin that the figures grant
-//! elsewhere too.
+//! A figure is met if the whole interval of its ratio meets it, and missed if the whole interval misses it. If default against default scatters by
+//! more than the figure's margin, there is no conclusion, unless the interval clears the figure by more than that scatter. "At least level" means
+//! within one per cent, the margin that the figures also grant elsewhere.
 
 use std::fmt;
 
@@ -13,13 +12,13 @@ use heat::statistics::Interval;
 
 use crate::table::{cell, interval};
 
-/// Fewer pairs give no interval of 95 %.
+/// Fewer pairs do not give a 95 % interval.
 const CONFIDENCE: f64 = 0.95;
 
-/// No noise: for what is held against a number and not against what was measured, too.
+/// No noise: for comparisons with a fixed number.
 pub const EXACT: Interval = Interval { estimate: 1.0, low: 1.0, high: 1.0, confidence: 1.0, pairs: 0 };
 
-/// What a ratio should be.
+/// The required range of a ratio.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
     /// This much or more.
@@ -28,62 +27,62 @@ pub enum Bound {
     AtMost(f64),
 }
 
-/// What was seen says this about a figure.
+/// The conclusion about a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FigureVerdict {
     /// Reached.
     Met,
     /// Not reached.
     NotMet,
-    /// The interval holds the bound: more rounds would tell.
+    /// The interval contains the bound; more rounds would decide.
     Open,
     /// Default against default scatters by this much, which is more than the margin.
     NotResolvable(f64),
-    /// What a gain is held against gained nothing in some round, for noise.
+    /// The reference gained nothing in some round, because of noise.
     NoGain,
-    /// What was to be on large pages was not, or not all of it.
+    /// Memory that should be on large pages was not, or not all of it.
     NoLargePages,
-    /// Too few rounds for an interval of 95 %, or a configuration is missing.
+    /// Too few rounds for a 95 % interval, or a configuration is missing.
     NotMeasured,
 }
 
-/// A figure to reach, with what was seen of it.
+/// A figure to reach, with its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgedFigure {
-    /// In words.
+    /// Its description.
     pub text: String,
-    /// What was seen.
+    /// The measured numbers.
     pub numbers: String,
     /// Whether it was reached.
     pub verdict: FigureVerdict,
 }
 
 impl JudgedFigure {
-    /// Of a ratio, where the same measured against itself gives `noise`.
+    /// For a ratio; `noise` is the same quantity measured against itself.
     pub fn of_ratio(text: impl Into<String>, seen: Option<Interval>, noise: Option<Interval>, bound: Bound) -> Self {
         let judged = seen.zip(noise).map(|(seen, noise)| FigureVerdict::of(&seen, &noise, bound));
         let verdict = judged.unwrap_or(FigureVerdict::NotMeasured);
         Self { text: text.into(), numbers: interval(seen), verdict }
     }
 
-    /// Met where it is so; None where nobody knows.
+    /// Met if `is_so`; None if that is unknown.
     pub fn of_fact(text: impl Into<String>, numbers: Option<String>, is_so: Option<bool>) -> Self {
         Self { text: text.into(), numbers: cell(numbers), verdict: FigureVerdict::of_fact(is_so) }
     }
 
-    /// Its line in a report, of which words and numbers have so many columns.
+    /// Its line in a report, with these widths for description and numbers.
     pub fn line(&self, words: usize, columns: usize) -> String {
         format!("  {:<words$} {:<columns$} {}\n", self.text, self.numbers, self.verdict)
     }
 }
 
 impl FigureVerdict {
-    /// Of a ratio that should be at least this much, where the same measured against itself gives `noise`.
+    /// For a ratio that should be at least this much; `noise` is the same quantity measured against itself.
     pub fn at_least(limit: f64, seen: &Interval, noise: &Interval) -> Self {
         Self::of(seen, noise, Bound::AtLeast(limit))
     }
 
-    /// Met where it is so; None where nobody knows.
+    /// Met if `is_so`; None if that is unknown.
     pub fn of_fact(is_so: Option<bool>) -> Self {
         match is_so {
             Some(true) => FigureVerdict::Met,
@@ -92,12 +91,12 @@ impl FigureVerdict {
         }
     }
 
-    /// Of a ratio within a bound.
+    /// For a ratio within a bound.
     pub fn of(seen: &Interval, noise: &Interval, bound: Bound) -> Self {
         if seen.confidence < CONFIDENCE || noise.confidence < CONFIDENCE {
             return FigureVerdict::NotMeasured;
         }
-        // By how much the interval lies on the right side of the figure, and by how much on the wrong one.
+        // By how much the interval is on the right side of the figure, and by how much on the wrong side.
         let (limit, right, wrong) = match bound {
             Bound::AtLeast(limit) => (limit, seen.low / limit - 1.0, 1.0 - seen.high / limit),
             Bound::AtMost(limit) => (limit, 1.0 - seen.high / limit, seen.low / limit - 1.0),

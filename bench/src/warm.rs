@@ -1,10 +1,10 @@
-//! Warm memory: a virtual machine's memory is slow until the host has backed it, and a host that gets reports of free
-//! pages takes it back within seconds of its being freed.
+//! Warm memory: a virtual machine's memory is slow until the host has backed it, and a host that receives reports of free pages takes them back
+//! within seconds.
 //!
 //! Owns: memory that it has touched, and handing it out by freeing it bit by bit. Never touches: memory in use.
 //!
-//! Freed all at once, most of the memory would be cold again before a program of several GiB has grown into it; the kernel
-//! gives out first what was freed last, so what is freed just ahead of the program is what the program gets.
+//! If all memory were freed at once, most of it would be cold again before a program of several GiB has grown into it. The kernel first hands out
+//! what was freed last, so the program gets what is freed just ahead of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,20 +18,21 @@ use hugepilot_os::stop::Stop;
 
 use crate::sample::machine_memory;
 
-/// Left for everyone else.
+/// Left for all other programs.
 pub const SPARE: u64 = 512 << 20;
-/// Touched between two checks for a request to stop, and freed at once.
+/// The amount touched, or freed, between two checks for a request to stop.
 const STEP: usize = 64 << 20;
-/// Kept free ahead of the program: more than it takes between two scans.
+/// Kept free ahead of the program: more than it takes between two checks.
 const AHEAD: u64 = 256 << 20;
 const POLL: Duration = Duration::from_millis(10);
 
-/// Bytes of warm memory that the harness still holds, for who judges the machine's memory meanwhile; clones are of the same number. Nothing is held by default.
+/// Bytes of warm memory that the harness still holds, which readers of the machine's memory must count as free. Clones share the number. By default
+/// nothing is held.
 #[derive(Clone, Debug, Default)]
 pub struct HeldBytes(Arc<AtomicU64>);
 
 impl HeldBytes {
-    /// So many bytes.
+    /// This many bytes.
     pub fn of(bytes: u64) -> Self {
         Self(Arc::new(AtomicU64::new(bytes)))
     }
@@ -41,13 +42,13 @@ impl HeldBytes {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// So many fewer are held.
+    /// Subtracts this many bytes.
     pub fn let_go(&self, bytes: u64) {
         self.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-/// Touched memory, freed just ahead of whoever takes memory; what is left is freed on drop.
+/// Touched memory, freed just ahead of the program that needs it; the rest is freed on drop.
 #[derive(Debug)]
 pub struct WarmMemory {
     done: Stop,
@@ -57,7 +58,7 @@ pub struct WarmMemory {
 }
 
 impl WarmMemory {
-    /// Touches that much memory and begins to feed it.
+    /// Touches that much memory and begins to free it as needed.
     pub fn touch(needed: u64, stop: &Stop) -> Result<Self> {
         let available = machine_memory()?.available.0;
         if available < needed + SPARE {
@@ -70,7 +71,7 @@ impl WarmMemory {
         let len = usize::try_from(needed)?.next_multiple_of(STEP);
         let mut mapping =
             AlignedMemory::anonymous(len).with_context(|| format!("cannot map {needed} bytes to warm them"))?;
-        // Huge pages are merely faster to touch; without them the loop below touches every base page all the same.
+        // Huge pages are merely faster to touch; without them the loop below touches every base page anyway.
         let _ = mapping.advise(0, len, OwnAdvice::HugePage);
         for step in mapping.bytes_mut().chunks_mut(STEP) {
             stop.check()?;
@@ -83,12 +84,12 @@ impl WarmMemory {
         Ok(Self { done, held, feeder: Some(feeder), left: None })
     }
 
-    /// How much is still held.
+    /// The bytes still held.
     pub fn held(&self) -> HeldBytes {
         self.held.clone()
     }
 
-    /// Frees no more until drop: measuring is not to be disturbed, and what is kept need not be warmed again next time.
+    /// Frees nothing more until drop: this must not disturb the measurement, and memory still held need not be warmed again next time.
     pub fn stop_feeding(&mut self) {
         self.done.request();
         self.left = self.feeder.take().and_then(|feeder| feeder.join().ok());
@@ -101,7 +102,7 @@ impl Drop for WarmMemory {
     }
 }
 
-/// Frees a step whenever less than `floor` is free; returns the mapping with what is left of it.
+/// Frees a step whenever less than `floor` is free; returns the rest of the mapping.
 fn feed(mut mapping: AlignedMemory, floor: u64, held: &HeldBytes, done: &Stop) -> AlignedMemory {
     let mut offset = 0;
     while done.sleep_until(Instant::now() + POLL).is_ok() && held.bytes() > 0 {

@@ -1,6 +1,6 @@
 //! The command line.
 //!
-//! Owns: which commands there are. Never touches: the system; it only says what was asked for.
+//! Owns: the list of commands. Never touches: the system; it only states what was requested.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -54,7 +54,7 @@ enum Command {
 }
 
 impl ResearchArguments {
-    /// Does what was asked for.
+    /// Runs the requested command.
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Transpose(arguments) => arguments.run(),

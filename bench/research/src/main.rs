@@ -1,7 +1,7 @@
-//! hugepilot-research: reproduces what papers found, by simulations and small models.
+//! hugepilot-research: reproduces the results of papers by simulations and small models.
 //!
-//! Owns: the models, and what of the papers they show. Never touches: how is measured, kept, compared and drawn; that is the library of
-//! hugepilot-bench.
+//! Owns: the models, and which of the papers' results they show. Never touches: how results are measured, saved, compared and drawn; that is the
+//! library of hugepilot-bench.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -1,6 +1,6 @@
-//! Raw results of any kind, as they are reported, kept, and told again.
+//! Raw results of any kind: how they are reported, saved, and reported again.
 //!
-//! Owns: the order of that. Never touches: what stands in them.
+//! Owns: the order of these steps. Never touches: the contents.
 
 use std::path::Path;
 
@@ -13,31 +13,31 @@ use hugepilot_bench::table::print;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Everything that came out, from which all conclusions are drawn.
+/// All results of a run, from which every conclusion is drawn.
 pub trait ResearchRecord: Picture + Serialize + DeserializeOwned {
-    /// What it is kept as.
+    /// The name under which it is saved.
     const NAME: &'static str;
-    /// Of files that are written now.
+    /// The version of files written now.
     const VERSION: u32;
-    /// The first field of what has a line of its own in the file.
+    /// The first field of each part that has its own line in the file.
     const FIRST_FIELD: &'static str;
 
     /// The report.
     fn text(&self) -> String;
 
-    /// The file's text. Errors: a number that JSON does not have.
+    /// The file's text. Errors: a number has no representation in JSON.
     fn json(&self) -> Result<String> {
         json_lines(self, Self::FIRST_FIELD)
     }
 
-    /// Prints the report, and writes what is wanted. Errors: something cannot be written.
+    /// Prints the report, and writes the requested files. Errors: something cannot be written.
     fn report(&self, machine: Option<&MachineDescription>, outputs: &Outputs) -> Result<()> {
         let text = self.text();
         let printed = print(&text);
         let picture = |path: &Path| draw(self, path);
         let results = Results { name: Self::NAME, json: self.json()?, text: &text, draw: Some(&picture) };
         outputs.write(machine, &results)?;
-        // Not before, because a closed output must not cost the files.
+        // Last, because a closed output must not cost us the files.
         printed
     }
 

@@ -1,4 +1,4 @@
-//! Results that were kept, told again.
+//! Saved results, reported again.
 //!
 //! Owns: which report a file gets. Never touches: what the reports say.
 

@@ -1,4 +1,4 @@
-//! The program as it is called: what it keeps is told again, and its children work.
+//! Runs the real program: it reports saved results again, and its children work.
 //!
 //! Owns: runs that are small enough for a test. Never touches: figures; it asserts what happened.
 

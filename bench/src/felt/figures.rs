@@ -1,9 +1,9 @@
-//! What turns come to: ratios with their intervals, and the figures to reach.
+//! The results of turns: ratios with their intervals, and the figures to reach.
 //!
-//! Owns: comparisons of phases within a turn, and what counts as reached. Never touches: layout.
+//! Owns: comparisons of phases within a turn, and the criteria for figures. Never touches: layout.
 //!
-//! Phases of one turn are compared with each other, because they follow each other in one process. What the same comparison gives for two
-//! phases in which nobody touched the program is the noise that a figure is held against.
+//! Phases of one turn are compared with each other, because they follow each other in one process. The same comparison between two phases in which
+//! nobody touched the program gives the noise that a figure must exceed.
 
 use heat::statistics::{Interval, paired_ratio};
 use heat::units::Nanos;
@@ -16,52 +16,52 @@ use crate::table::interval;
 use crate::verdict::{Bound, EXACT, FigureVerdict, JudgedFigure};
 
 const MIB: f64 = (1 << 20) as f64;
-/// Memory of which the figures say in how many seconds it is promoted.
+/// In MiB: the figures state in how many seconds this much memory is promoted.
 const THREE_GIB: f64 = 3072.0;
-/// Beyond this scatter nothing can be said of p99.
+/// With more scatter than this, nothing can be concluded about p99.
 const P99_MARGIN: f64 = 0.5;
 
-/// What single collapses took, as hugepilot tells it.
+/// Durations of single collapses, as hugepilot reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Collapses {
-    /// The typical one.
+    /// The median.
     pub median_ns: Option<f64>,
-    /// One in ten takes longer.
+    /// The 90th percentile.
     pub p90_ns: Option<f64>,
     /// The longest.
     pub longest_ns: Option<f64>,
-    /// All of hugepilot's steps, divided by the regions tried.
+    /// The time of all hugepilot's steps, divided by the regions tried.
     pub mean_ns: Option<f64>,
 }
 
-/// Turns of one mode on one host, as far as something was promoted in them.
+/// The turns of one mode on one host in which something was promoted.
 #[derive(Clone, Debug)]
 pub struct ModeTurns<'a> {
     mode: Mode,
     turns: Vec<&'a FeltTurn>,
-    /// Turns in which nothing was promoted, which prove nothing.
+    /// Turns in which nothing was promoted; they prove nothing.
     pub in_vain: usize,
 }
 
 impl<'a> ModeTurns<'a> {
-    /// Of these turns.
+    /// Keeps those turns of a mode in which something was promoted, and counts the others.
     pub fn of(mode: Mode, turns: Vec<&'a FeltTurn>) -> Self {
         let all = turns.len();
         let turns: Vec<&FeltTurn> = turns.into_iter().filter(|turn| turn.promoted.bytes > 0).collect();
         Self { mode, in_vain: all - turns.len(), turns }
     }
 
-    /// How many turns count.
+    /// The number of turns that count.
     pub fn count(&self) -> usize {
         self.turns.len()
     }
 
-    /// The typical value of a number of turns.
+    /// The median of a number over the turns.
     pub fn typical(&self, number: impl Fn(&FeltTurn) -> Option<f64>) -> Option<f64> {
         median_of(self.turns.iter().filter_map(|turn| number(turn)))
     }
 
-    /// The largest value of a number of turns.
+    /// The largest value of a number over the turns.
     pub fn largest(&self, number: impl Fn(&FeltTurn) -> Option<f64>) -> Option<f64> {
         self.turns.iter().filter_map(|turn| number(turn)).reduce(f64::max)
     }
@@ -71,17 +71,17 @@ impl<'a> ModeTurns<'a> {
         paired_ratio(&self.turns.iter().filter_map(|turn| pair(turn)).collect::<Vec<_>>())
     }
 
-    /// Throughput in the slowest window of a phase, of the typical window before.
+    /// Throughput in the slowest window of a phase, relative to the typical window before.
     pub fn worst_window(&self, phase: fn(&FeltTurn) -> &Phase) -> Option<Interval> {
         self.ratio(|turn| phase(turn).worst_throughput().zip(turn.usual_throughput()))
     }
 
-    /// Throughput of a whole phase, of the typical window before.
+    /// Throughput of a whole phase, relative to the typical window before.
     pub fn throughput(&self, phase: fn(&FeltTurn) -> &Phase) -> Option<Interval> {
         self.ratio(|turn| phase(turn).throughput().zip(turn.usual_throughput()))
     }
 
-    /// A latency while promoting, of the same directly before.
+    /// A latency during promotion, relative to the same directly before.
     pub fn latency(&self, number: fn(&Latency) -> u64) -> Option<Interval> {
         self.ratio(|turn| latency(&turn.promotion, number).zip(latency(&turn.alone_again, number)))
     }
@@ -91,7 +91,7 @@ impl<'a> ModeTurns<'a> {
         self.ratio(|turn| latency(&turn.alone_again, number).zip(latency(&turn.alone, number)))
     }
 
-    /// MiB promoted in a second, of the whole time that hugepilot took.
+    /// MiB promoted per second of hugepilot's whole run.
     pub fn mib_per_second(&self) -> Option<Interval> {
         self.ratio(|turn| Some((turn.promoted.bytes as f64 / MIB / turn.promoted.seconds, 1.0)))
     }
@@ -139,7 +139,7 @@ impl<'a> ModeTurns<'a> {
         JudgedFigure::of_ratio(text, millis, Some(EXACT), Bound::AtMost(limit.0 as f64 / 1e6))
     }
 
-    /// Whether p99 can be told from p99 of a program that nobody touches. Better is no harm.
+    /// Whether p99 differs from that of a program that nobody touches. An improvement counts as met.
     fn p99_as_without(&self) -> JudgedFigure {
         let (seen, noise) = (self.latency(|it| it.p99_ns), self.latency_noise(|it| it.p99_ns));
         let verdict = seen.zip(noise).map_or(FigureVerdict::NotMeasured, |(seen, noise)| not_worse(&seen, &noise));
@@ -174,7 +174,7 @@ fn not_worse(seen: &Interval, noise: &Interval) -> FigureVerdict {
 }
 
 impl Collapses {
-    /// Of the outcome of `promote`: what it does not tell stays unknown.
+    /// From the outcome of `promote`; values that it does not report stay unknown.
     pub fn of(outcome: &serde_json::Value) -> Self {
         let number = |name: &str| outcome.get(name).and_then(serde_json::Value::as_f64);
         let tried = number("tried").filter(|&tried| tried > 0.0);

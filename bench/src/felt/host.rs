@@ -1,9 +1,9 @@
-//! Cold and warm memory: whether the host of this virtual machine has taken free memory back when a promotion needs it.
+//! Cold and warm memory: whether the host of this virtual machine has taken back free memory by the time a promotion needs it.
 //!
 //! Owns: switching free page reporting, touching free memory, and waiting until free memory is reported. Never touches: memory in use.
 //!
-//! Where a host takes reported memory back, a collapse onto such a page takes ten times as long, because the host must back it first.
-//! The switch is a setting of the machine; `SavedSettings` puts it back.
+//! On a host that takes reported memory back, a collapse into such a page takes ten times as long, because the host must back the page first.
+//! Reporting is a setting of the machine; `SavedSettings` restores it.
 
 use std::fs;
 use std::path::Path;
@@ -18,18 +18,18 @@ use crate::sample::machine_memory;
 use crate::settings::SavedSettings;
 use crate::warm::{SPARE, WarmMemory};
 
-/// The smallest blocks that are reported, as powers of two of pages; below [`crate::settings::SETTINGS`].
+/// The order of the smallest blocks that are reported; the path is relative to [`crate::settings::SETTINGS`].
 const ORDER: &str = "../../../module/page_reporting/parameters/page_reporting_order";
 const PARAMETERS: &str = "/sys/module/page_reporting/parameters";
-/// Beyond the largest block that the kernel's allocator has: nothing is reported.
+/// Larger than the largest block of the kernel's allocator: nothing is reported.
 const OFF: &str = "11";
 /// Programs start on base pages.
 const BASE_PAGES: (&str, &str) = ("enabled", "madvise");
-/// Memory that is freed is reported within two seconds.
+/// The kernel reports freed memory within two seconds.
 const REPORTED_AFTER: Duration = Duration::from_secs(3);
-/// Waiting for more is of no use: somebody frees memory all the time.
+/// Waiting longer is useless, because other programs free memory all the time.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Other programs free so much meanwhile, without end.
+/// The amount that other programs keep freeing in the meantime.
 const STILL_KIB: u64 = 16 << 10;
 
 /// One of them.
@@ -59,7 +59,7 @@ pub enum HostChoice {
     Both,
 }
 
-/// The hosts to measure on; cold where nothing was asked for and free memory is reported.
+/// The hosts to measure on; by default cold, if free memory is reported.
 pub fn hosts(choice: Option<HostChoice>) -> Result<Vec<Host>> {
     choose(choice, Path::new(PARAMETERS).join("page_reporting_order").exists())
 }
@@ -78,7 +78,7 @@ fn choose(choice: Option<HostChoice>, reports: bool) -> Result<Vec<Host>> {
 }
 
 impl Host {
-    /// Sets the machine up: programs start on base pages, and free memory is as wanted. Touches no more than `most` bytes of it.
+    /// Sets up the machine: programs start on base pages, and free memory is cold or warm as requested. Touches at most `most` bytes.
     pub fn set_up(self, settings: &mut SavedSettings, most: u64, stop: &Stop) -> Result<()> {
         match self {
             Host::Cold | Host::ColdKept => settings.apply(&[BASE_PAGES]),
@@ -87,13 +87,13 @@ impl Host {
                 let changes = [BASE_PAGES, (ORDER, OFF)];
                 settings.apply(&changes[..if reports { 2 } else { 1 }])?;
                 let free = machine_memory()?.available.0.saturating_sub(2 * SPARE);
-                // Freed at once: with reporting off, it stays backed.
+                // The memory is freed at once: with reporting off, it stays backed.
                 WarmMemory::touch(free.min(most), stop).map(drop)
             }
         }
     }
 
-    /// Waits until free memory has been reported, where it must be.
+    /// Waits until free memory has been reported, if it must be.
     pub fn wait_until_ready(self, settings: &mut SavedSettings, stop: &Stop) -> Result<()> {
         let began = Instant::now();
         while self != Host::Warm && began.elapsed() < PATIENCE {
@@ -107,19 +107,19 @@ impl Host {
         if self == Host::ColdKept { settings.apply(&[BASE_PAGES, (ORDER, OFF)]) } else { Ok(()) }
     }
 
-    /// Reports free memory again, where it was not to be reported for a while.
+    /// Turns reporting on again if it was suspended.
     pub fn go_on(self, settings: &mut SavedSettings) -> Result<()> {
         if self == Host::ColdKept { settings.apply(&[BASE_PAGES]) } else { Ok(()) }
     }
 
-    /// Whether each promotion needs a program that was never promoted. What a promotion frees of such a program lies scattered; what it
-    /// frees of one that was promoted and split before are whole blocks, warm ones, which the next collapse takes.
+    /// Whether each promotion needs a program that was never promoted before. Promoting such a program frees scattered pages. Promoting one that was
+    /// promoted and split before frees whole, warm blocks, which the next collapse takes.
     pub fn needs_new_program(self) -> bool {
         self != Host::Warm
     }
 }
 
-/// All that was reported since the machine was started; None where the kernel does not count it.
+/// All memory reported since boot; None if the kernel does not count it.
 fn reported_kib() -> Option<u64> {
     fs::read_to_string(Path::new(PARAMETERS).join("reported_kib")).ok()?.trim().parse().ok()
 }

@@ -1,9 +1,9 @@
-//! What promotion does to a running program: throughput and response times while it goes on.
+//! How promotion affects a running program: its throughput and response times in the meantime.
 //!
 //! Owns: the command, and the order of rounds. Never touches: how hugepilot promotes.
 //!
-//! A turn is a program under constant load that is left alone twice and then promoted. All comparisons are within a turn, so that neither
-//! the machine's drift nor what two processes differ by counts. Modes take turns in each round, in an order of their own.
+//! In a turn a program under constant load is left alone twice and then promoted. All comparisons are within a turn, so that neither drift of the
+//! machine nor differences between processes count. In each round the modes take turns in random order.
 
 mod figures;
 mod host;
@@ -97,7 +97,7 @@ pub struct FeltArguments {
 }
 
 impl FeltArguments {
-    /// Measures, and reports what was measured even when it ends early.
+    /// Measures, and reports what was measured even if it ends early.
     pub fn run(&self) -> Result<()> {
         self.outputs.check()?;
         let tool = Tool::find(self.hugepilot.clone())?;
@@ -146,7 +146,7 @@ impl FeltArguments {
         Ok(())
     }
 
-    /// One turn, of the program that is there or a new one; leaves the program behind if another turn may have it.
+    /// One turn, with the present program or a new one; keeps the program if another turn may use it.
     fn turn(
         &self,
         stage: &Stage<'_>,
@@ -225,7 +225,7 @@ impl FeltArguments {
     }
 }
 
-/// A line about a turn, on standard error.
+/// Prints a line about a turn on standard error.
 fn tell_turn(bar: &ProgressBar, about: &str, mode: Mode, turn: &FeltTurn) {
     let group = ModeTurns::of(mode, vec![turn]);
     let share = |ratio: Option<heat::statistics::Interval>| {

@@ -1,6 +1,6 @@
 //! Who promotes: `hugepilot promote` at several paces, or the daemon.
 //!
-//! Owns: starting hugepilot, and what it did when it has ended. Never touches: the load on the program.
+//! Owns: starting hugepilot, and reading what it did. Never touches: the load on the program.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ use crate::sample::{cpu_time, machine_memory};
 use crate::tool::Tool;
 use crate::workload::Running;
 
-/// Between two questions whether hugepilot has ended; its own time is told by its end.
+/// Between two checks whether hugepilot has ended; its time is measured until its end.
 const POLL: Duration = Duration::from_millis(20);
-/// A promotion that takes longer is ended, and counts as far as it came.
+/// A longer promotion is ended, and counts as far as it got.
 const LONGEST: Duration = Duration::from_secs(1800);
-/// A daemon that promotes nothing for so long never will.
+/// A daemon that promotes nothing for this long never will.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(180);
 
 /// One of them.
@@ -38,14 +38,14 @@ pub enum Mode {
 
 shown_as_typed!(Mode);
 
-/// How they are told what to do.
+/// Their parameters.
 #[derive(Clone, Debug)]
 pub struct Promoter<'a> {
     /// hugepilot.
     pub tool: &'a Tool,
     /// The arguments in the mode `before`.
     pub arguments: &'a [String],
-    /// Lines of the daemon's configuration file, before the target.
+    /// Lines of the daemon's configuration file that precede the target.
     pub daemon_settings: &'a str,
     /// How long the daemon is measured.
     pub daemon_phase: Duration,
@@ -56,9 +56,9 @@ pub struct Promoter<'a> {
 /// A promotion that has ended.
 #[derive(Debug)]
 pub struct Done {
-    /// From then on.
+    /// When it started.
     pub start: Instant,
-    /// Until then.
+    /// When it ended.
     pub end: Instant,
     /// hugepilot's CPU time.
     pub cpu: Duration,
@@ -67,7 +67,7 @@ pub struct Done {
 }
 
 impl Mode {
-    /// What hugepilot is told beside the process; None for the daemon.
+    /// hugepilot's arguments besides the process id; None for the daemon.
     fn arguments(self, before: &[String]) -> Option<Vec<&str>> {
         match self {
             Mode::Default => Some(Vec::new()),
@@ -79,7 +79,7 @@ impl Mode {
 }
 
 impl Promoter<'_> {
-    /// Promotes a program in this mode. The daemon knows it by its name.
+    /// Promotes a program in this mode. The daemon matches the program by name.
     pub fn promote(&self, mode: Mode, name: &str, program: &mut dyn Running) -> Result<Done> {
         match mode.arguments(self.arguments) {
             Some(arguments) => self.run(&arguments, program),
@@ -103,7 +103,7 @@ impl Promoter<'_> {
     }
 
     fn run_daemon(&self, name: &str, program: &mut dyn Running) -> Result<Done> {
-        // The machine's counter costs the program nothing, other than a scan of its page tables.
+        // The machine's counter costs the program nothing; a scan of its page tables would.
         let huge = || machine_memory().map(|memory| memory.anon_huge.0);
         let (asked, before) = (Instant::now(), huge()?);
         let mut daemon = self.tool.daemon_with(&self.configuration(name))?;

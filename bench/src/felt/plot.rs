@@ -17,17 +17,17 @@ use crate::picture::{COLORS, ChartLine, Picture, bounds, chart, draw_lines};
 use crate::table::distinct;
 
 const PANEL: (u32, u32) = (840, 330);
-/// The width of a step on the time axis, that of a window.
+/// The width of a step on the time axis, which is that of a window.
 const STEP_SECONDS: f64 = 0.25;
-/// What is shown before the promotion, and at most after its start.
+/// The time shown before the promotion, and the longest time shown after its start.
 const BEFORE_SECONDS: f64 = 5.0;
 const MOST_SECONDS: f64 = 90.0;
 const GREY: RGBColor = COLORS[9];
 
-/// A window's number, of a turn with this usual throughput.
+/// A window's number, given the turn's usual throughput.
 type Number = fn(&FeltWindow, f64) -> Option<f64>;
 
-/// A column for each host: throughput above, p99 below.
+/// One column per host: throughput above, p99 below.
 impl Picture for FeltRecord {
     fn size(&self) -> (u32, u32) {
         (PANEL.0 * hosts(self).len().max(1) as u32, PANEL.1 * if self.program.has_requests() { 2 } else { 1 })
@@ -56,7 +56,7 @@ fn hosts(record: &FeltRecord) -> Vec<Host> {
     distinct(record.turns.iter().map(|turn| turn.host))
 }
 
-/// A line for each mode on this host, and one for the program that nobody touches.
+/// One line per mode on this host, and one for the program that nobody touches.
 fn lines(record: &FeltRecord, host: Host, number: Number) -> Vec<ChartLine> {
     let groups = record.groups().into_iter().filter(|group| group.0 == host);
     let of_mode = |group: (Host, Mode)| ChartLine {
@@ -66,7 +66,7 @@ fn lines(record: &FeltRecord, host: Host, number: Number) -> Vec<ChartLine> {
     };
     let all: Vec<&FeltTurn> = record.turns.iter().filter(|turn| turn.host == host).collect();
     let points = median_line(&all, number, alone_again);
-    // First, so that the others lie above it.
+    // First, so that the others are drawn over it.
     let alone = ChartLine { name: "alone again".to_owned(), style: GREY.stroke_width(2), points };
     std::iter::once(alone).chain(groups.map(of_mode)).collect()
 }
@@ -75,13 +75,13 @@ fn phases_around(turn: &FeltTurn) -> (f64, Vec<&Phase>) {
     (0.0, vec![&turn.alone, &turn.alone_again, &turn.promotion, &turn.after])
 }
 
-/// As if a promotion that does nothing had begun with it.
+/// As if a promotion that does nothing had begun at its start.
 fn alone_again(turn: &FeltTurn) -> (f64, Vec<&Phase>) {
     let start = turn.alone_again.windows.first().map_or(0.0, |window| window.end_seconds - window.seconds);
     (start, vec![&turn.alone, &turn.alone_again])
 }
 
-/// The median over turns in each step, where half of the turns have a window. Times count from where `phases` says.
+/// For each step, the median over turns, if half of the turns have a window there. `phases` sets the origin of time.
 fn median_line(turns: &[&FeltTurn], number: Number, phases: fn(&FeltTurn) -> (f64, Vec<&Phase>)) -> Vec<(f64, f64)> {
     let mut steps = BTreeMap::<i64, Vec<f64>>::new();
     for turn in turns {
@@ -101,7 +101,7 @@ fn median_line(turns: &[&FeltTurn], number: Number, phases: fn(&FeltTurn) -> (f6
 
 const ACROSS: &str = "seconds since the promotion began";
 
-/// From the first point to the last, the start of the promotion included.
+/// From the first point to the last, including the start of the promotion.
 fn across(lines: &[ChartLine]) -> Range<f64> {
     let [first, last, ..] = bounds(lines);
     let first = first.min(0.0);
@@ -118,7 +118,7 @@ fn draw_throughput<B: DrawingBackend<ErrorType: 'static>>(
     draw_lines(&mut chart, lines, 0)
 }
 
-/// On a logarithmic scale, because stalls are a hundred times as long as answers.
+/// On a logarithmic scale, because stalls are a hundred times as long as ordinary answers.
 fn draw_p99<B: DrawingBackend<ErrorType: 'static>>(
     area: &DrawingArea<B, Shift>,
     caption: &str,

@@ -1,8 +1,8 @@
-//! The programs that are promoted: real servers and a random reader, each under a constant load.
+//! The programs that are promoted: real servers and a random reader, each under constant load.
 //!
 //! Owns: their sizes, names, and load. Never touches: how requests are made.
 //!
-//! A server's capacity is measured by clients that wait for each answer; the load is a share of that.
+//! Clients that wait for each answer measure a server's capacity; the load is a share of that.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::workload::{
 };
 
 const VALUE_SIZE: usize = 512;
-/// Clients that wait for each answer, when capacity is measured.
+/// Clients that measure capacity; each waits for its answer.
 const CONNECTIONS: usize = 8;
 
 /// One of them.
@@ -39,37 +39,37 @@ pub enum FeltProgram {
 
 shown_as_typed!(FeltProgram);
 
-/// How it is set up.
+/// The setup of a program.
 #[derive(Clone, Debug)]
 pub struct FeltSetup {
-    /// Which one.
+    /// The program.
     pub program: FeltProgram,
-    /// Its memory, roughly.
+    /// Its approximate memory.
     pub size: Bytes,
-    /// The share of its capacity that is asked of it.
+    /// The load as a share of its capacity.
     pub load: f64,
     /// How long its capacity is measured.
     pub capacity: Duration,
-    /// Whether one of the two processors is left unused: clients run where the program does.
+    /// Whether one of the two processors stays idle, so that clients run on the program's.
     pub spare_processor: bool,
-    /// Where random numbers start.
+    /// The seed of random numbers.
     pub seed: u64,
 }
 
 /// A program under load.
 pub struct Loaded {
-    /// It.
+    /// The running program.
     pub running: Box<dyn Running>,
-    /// Its name, as a configuration file has it.
+    /// Its name, as in a configuration file.
     pub name: String,
     /// Requests a second that it can answer.
     pub capacity_per_second: Option<f64>,
-    /// Requests that come a second.
+    /// Requests that arrive per second.
     pub requests_per_second: Option<f64>,
 }
 
 impl FeltProgram {
-    /// Whether requests come by themselves, so that there are latencies.
+    /// Whether requests arrive on their own schedule, so that latencies exist.
     pub fn has_requests(self) -> bool {
         self != FeltProgram::ReaderBusy
     }
@@ -81,7 +81,7 @@ impl FeltProgram {
 }
 
 impl FeltSetup {
-    /// How it is set up, in words.
+    /// A description of the setup.
     pub fn description(&self) -> String {
         let what = match self.program {
             FeltProgram::Memcached => format!("memcached, {} items of {VALUE_SIZE} bytes", self.memcached().load.items),
@@ -103,7 +103,7 @@ impl FeltSetup {
         }
     }
 
-    /// Roughly how long it takes until it is under load.
+    /// The approximate time until it is under load.
     pub fn start_time(&self) -> Duration {
         self.capacity + Duration::from_secs_f64(1.0 + 3e-9 * self.size.0 as f64)
     }
@@ -144,7 +144,7 @@ impl FeltSetup {
     }
 
     fn reader(&self, stop: &Stop) -> Result<Loaded> {
-        // A name that no other program has.
+        // A unique name.
         let name = format!("felt-{}", std::process::id());
         let load = self.program.has_requests().then_some(self.load);
         let reader = Reader { size: self.size, load, capacity: self.capacity, seed: self.seed };
@@ -165,7 +165,7 @@ impl FeltSetup {
     }
 
     fn redis(&self) -> RequestLoad {
-        // Of 3 GiB just fewer than 2^22, so that Redis is not growing its hash table while it is measured.
+        // With 3 GiB these are just fewer than 2^22, so that Redis does not grow its hash table during the measurement.
         self.requests(Wire::Redis, (self.size.0 / (VALUE_SIZE as u64 + REDIS_ITEM_OVERHEAD)).max(1))
     }
 

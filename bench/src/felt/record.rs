@@ -1,6 +1,6 @@
-//! Raw results: every window of every turn, as it is kept in a file.
+//! Raw results: every window of every turn, as saved in a file.
 //!
-//! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
+//! Owns: the format of that file, `"version": 1`. Never touches: conclusions; each report draws them from the file anew.
 
 use heat::units::HUGE_PAGE;
 use serde::{Deserialize, Serialize};
@@ -17,23 +17,23 @@ use crate::workload::{Histogram, WorkInterval};
 /// One file of raw results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FeltRecord {
-    /// Tells it from other results: "felt".
+    /// Distinguishes it from other results: "felt".
     pub(super) kind: String,
-    /// 1; a file with another number is refused.
+    /// 1; a file with another number is rejected.
     pub(super) version: u32,
-    /// Where it was measured.
+    /// The machine measured.
     pub machine: MachineDescription,
     /// What ran.
     pub program: FeltProgram,
-    /// How it was set up, in words.
+    /// A description of its setup.
     pub description: String,
-    /// The program's memory, roughly.
+    /// The program's approximate memory.
     pub size_bytes: u64,
-    /// The share of its capacity that was asked of the program; None where it does what it can.
+    /// The load as a share of the program's capacity; None if it runs at full speed.
     pub load: Option<f64>,
-    /// Rounds asked for; fewer turns are here when the run was stopped.
+    /// Rounds requested; the file has fewer turns if the run was stopped.
     pub rounds: u32,
-    /// Where random numbers start.
+    /// The seed of random numbers.
     pub seed: u64,
     /// The arguments of `hugepilot promote` in the mode `before`.
     pub promote_arguments: Vec<String>,
@@ -44,19 +44,19 @@ pub struct FeltRecord {
 /// A program left alone twice, promoted, and left alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FeltTurn {
-    /// From 0.
+    /// Counted from 0.
     pub round: u32,
     /// Who promoted.
     pub mode: Mode,
-    /// What the host of this virtual machine did with free memory.
+    /// How the host of this virtual machine handled free memory.
     pub host: Host,
-    /// Requests a second that the program can answer, where that was measured.
+    /// Requests a second that the program can answer, if that was measured.
     pub capacity_per_second: Option<f64>,
-    /// Requests that came a second.
+    /// Requests that arrived per second.
     pub requests_per_second: Option<f64>,
     /// Nobody touched it.
     pub alone: Phase,
-    /// Nobody touched it, once more.
+    /// Nobody touched it again.
     pub alone_again: Phase,
     /// While it was promoted.
     pub promotion: Phase,
@@ -69,11 +69,11 @@ pub struct FeltTurn {
 /// What a promotion did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FeltPromotion {
-    /// Memory that came to be on huge pages.
+    /// Memory put on huge pages.
     pub bytes: u64,
     /// How long the phase took.
     pub seconds: f64,
-    /// CPU time that hugepilot took in it.
+    /// CPU time of hugepilot in it.
     pub cpu_seconds: f64,
     /// hugepilot's JSON: the outcome of `promote`, the status of the daemon.
     pub output: serde_json::Value,
@@ -88,7 +88,7 @@ pub struct Phase {
     pub windows: Vec<FeltWindow>,
 }
 
-/// A short time.
+/// A short interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FeltWindow {
     /// When it ended, counted from the start of the promotion.
@@ -97,7 +97,7 @@ pub struct FeltWindow {
     pub seconds: f64,
     /// Requests answered in it.
     pub operations: u64,
-    /// Their latencies, where requests come by themselves.
+    /// Their latencies, if requests arrive on their own schedule.
     pub latency: Option<Latency>,
 }
 
@@ -115,7 +115,7 @@ pub struct Latency {
 }
 
 impl FeltRecord {
-    /// An empty one.
+    /// A record without turns.
     pub fn new(machine: MachineDescription, setup: &FeltSetup) -> Self {
         Self {
             kind: "felt".to_owned(),
@@ -132,7 +132,7 @@ impl FeltRecord {
         }
     }
 
-    /// The hosts and modes that have turns, in the order in which they are told.
+    /// The hosts and modes that have turns, in report order.
     pub fn groups(&self) -> Vec<(Host, Mode)> {
         distinct(self.turns.iter().map(|turn| (turn.host, turn.mode)))
     }
@@ -151,14 +151,14 @@ impl FeltTurn {
 }
 
 impl FeltPromotion {
-    /// How many regions of 2 MiB.
+    /// The number of regions of 2 MiB.
     pub fn regions(&self) -> u64 {
         self.bytes / HUGE_PAGE
     }
 }
 
 impl Phase {
-    /// Of these intervals; `origin` is the start of the promotion, in seconds of the same clock as `end_of` tells.
+    /// Windows made from these intervals. `origin` is the start of the promotion, in seconds of the clock that `end_of` uses.
     pub fn of(intervals: &[WorkInterval], end_of: impl Fn(&WorkInterval) -> f64) -> Self {
         let mut all: Option<Histogram> = None;
         let mut window = |interval: &WorkInterval| {
@@ -215,7 +215,7 @@ pub(super) mod tests {
     use crate::workload::Work;
     use heat::units::Bytes;
 
-    /// A phase of windows with this throughput each, which ends then.
+    /// A phase that ends at `end`, with one window per throughput.
     pub(in crate::felt) fn phase(throughputs: &[f64], end: f64, p99_ns: u64) -> Phase {
         let latency = Some(Latency { p50_ns: p99_ns / 10, p99_ns, p999_ns: p99_ns * 4, max_ns: p99_ns * 10 });
         let window = |(place, throughput): (usize, &f64)| FeltWindow {
@@ -227,10 +227,10 @@ pub(super) mod tests {
         Phase { latency, windows: throughputs.iter().enumerate().map(window).collect() }
     }
 
-    /// So many rounds in which the worst window of a promotion has this share of the throughput, and p99 is so many times as long.
+    /// Rounds in which the worst window of a promotion has this share of the throughput, and p99 is this many times as long.
     pub(in crate::felt) fn record(mode: Mode, rounds: u32, worst: f64, p99: f64) -> FeltRecord {
         let turn = |round: u32| {
-            // The machine grows slower meanwhile, which is no merit or fault of the promotion.
+            // The machine slows down from round to round, which must not count for or against the promotion.
             let (usual, p99_ns) = (40_000.0 - 1000.0 * f64::from(round), 100_000.0 * f64::from(round + 10));
             let still = [usual * 1.04, usual, usual * 0.96, usual];
             FeltTurn {

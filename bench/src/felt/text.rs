@@ -1,4 +1,4 @@
-//! The report: what was promoted, how throughput and response times were meanwhile, and the figures.
+//! The report: what was promoted, throughput and response times in the meantime, and the figures.
 //!
 //! Owns: layout and rounding. Never touches: numbers beyond that.
 
@@ -11,12 +11,12 @@ use super::record::{FeltRecord, FeltTurn, Latency, Phase};
 use crate::table::{cell, head, interval, table};
 use crate::verdict::JudgedFigure;
 
-/// A group, with what it is called.
+/// A group and its name.
 type Named<'a> = (Host, Mode, ModeTurns<'a>);
 type OfPhase = fn(&FeltTurn) -> &Phase;
 type OfLatency = fn(&Latency) -> u64;
 
-/// A promotion of less than this share of the program says little of what promoting the whole would do to it.
+/// Promoting less than this share of the program tells little about the effect of promoting all of it.
 const LITTLE: f64 = 0.5;
 
 /// The whole report.
@@ -36,7 +36,7 @@ pub fn text(record: &FeltRecord) -> String {
     text + &figures(record, &groups)
 }
 
-/// What a reader must know before trusting numbers.
+/// What a reader must know before trusting the numbers.
 fn warnings(record: &FeltRecord, groups: &[Named<'_>]) -> String {
     let mut text = String::new();
     for (host, mode, group) in groups {
@@ -44,7 +44,7 @@ fn warnings(record: &FeltRecord, groups: &[Named<'_>]) -> String {
             text +=
                 &format!("\n{host} {mode}: turns that promoted nothing, and count for nothing: {}\n", group.in_vain);
         }
-        // The daemon is measured for some seconds only.
+        // The daemon is measured for a few seconds only.
         let whole = group.typical(|turn| Some(turn.promoted.bytes as f64 / record.size_bytes as f64));
         if let Some(share) = whole.filter(|&share| share < LITTLE && *mode != Mode::Daemon) {
             let percent = share * 100.0;

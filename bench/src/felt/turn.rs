@@ -1,6 +1,6 @@
 //! One turn: a program under load is left alone, left alone again, promoted, and left alone.
 //!
-//! Owns: the phases and their borders. Never touches: how the program is loaded, or who promotes.
+//! Owns: the phases and their boundaries. Never touches: how the program is loaded, or who promotes.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -18,15 +18,15 @@ use crate::sample::huge_memory;
 use crate::settings::SavedSettings;
 use crate::workload::{WINDOW, WorkInterval, leave_alone};
 
-/// Left out before the first phase: what starting, giving back and counting huge pages leaves behind.
+/// Excluded before the first phase: the aftermath of starting, giving back and counting huge pages.
 const SETTLE: Duration = WINDOW.saturating_mul(8);
-/// After the promotion; long enough that the last of its windows has been told.
+/// After the promotion; long enough for the last of its windows to be reported.
 const AFTER: Duration = Duration::from_secs(3);
-/// A region may be huge by another's doing, and one may refuse to be split while the program has it in use.
+/// A region may be huge for another reason, and one may resist splitting while the program uses it.
 const GIVEN_BACK: Bytes = Bytes(16 << 20);
 const ATTEMPTS: u32 = 5;
 
-/// What all turns need.
+/// Everything that turns need.
 pub struct Stage<'a> {
     /// How programs are set up.
     pub setup: &'a FeltSetup,
@@ -43,12 +43,12 @@ pub struct Stage<'a> {
 /// How long phases are.
 #[derive(Clone, Copy, Debug)]
 pub struct FeltTiming {
-    /// Each of the two in which nobody touches the program.
+    /// Each of the two phases in which nobody touches the program.
     pub alone: Duration,
 }
 
 impl FeltTiming {
-    /// Roughly how long a turn takes, without the promotion itself.
+    /// The approximate time of a turn, without the promotion itself.
     pub fn turn_time(self, host: Host, setup: &FeltSetup) -> Duration {
         let around = match host.needs_new_program() {
             true => setup.start_time() + 2 * AFTER,
@@ -59,7 +59,7 @@ impl FeltTiming {
 }
 
 impl Stage<'_> {
-    /// Shows what goes on.
+    /// Shows the current phase.
     pub fn say(&self, about: &str, phase: &str) {
         self.bar.set_message(format!("{about}: {phase}"));
     }
@@ -108,7 +108,7 @@ impl Stage<'_> {
         Ok(start..Instant::now())
     }
 
-    /// Splits the program's huge pages, so that the next turn starts from base pages again.
+    /// Splits the program's huge pages, so that the next turn starts on base pages.
     pub fn give_back(&self, program: &mut Loaded) -> Result<()> {
         let pid = program.running.pid();
         let mut left = huge_memory(pid)?;

@@ -1,6 +1,6 @@
-//! What the kernel did to reclaim memory: counters of the machine, and the difference of two of them.
+//! The kernel's work to reclaim memory: the machine's counters, and their differences.
 //!
-//! Owns: reading `/proc/vmstat`, kswapd's CPU time and the pressure of memory. Never touches: anything that writes.
+//! Owns: reading `/proc/vmstat`, kswapd's CPU time and memory pressure. Never touches: anything that writes.
 
 use anyhow::Result;
 use heat::units::Nanos;
@@ -9,27 +9,27 @@ use kernel::pressure::Pressure;
 use kernel::process::{Stat, cpu_time};
 use serde::{Deserialize, Serialize};
 
-/// Counters, since the machine's start or between two times.
+/// Counters, since boot or between two times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelWork {
     /// Pages that reclaim scanned.
     pub scanned: u64,
     /// Pages that it reclaimed.
     pub reclaimed: u64,
-    /// Allocations that had to reclaim memory themselves.
+    /// Allocations that had to reclaim memory directly.
     pub stalls: u64,
-    /// Allocations that had to compact memory themselves.
+    /// Allocations that had to compact memory directly.
     pub compaction_stalls: u64,
-    /// Pages of files that came back after they were reclaimed.
+    /// File pages that were read again after they were reclaimed.
     pub refaults: u64,
     /// CPU time of kswapd.
     pub kswapd_seconds: f64,
-    /// Time in which somebody waited for memory; None where the kernel does not say.
+    /// Time in which some task waited for memory; None if the kernel does not report it.
     pub pressure_seconds: Option<f64>,
 }
 
 impl KernelWork {
-    /// Since the machine's start.
+    /// The counters since boot.
     pub fn so_far() -> Result<Self> {
         let root = Root::host();
         let counters = Counters(root.text("proc/vmstat")?);
@@ -44,7 +44,7 @@ impl KernelWork {
         })
     }
 
-    /// What came after `earlier`.
+    /// The difference from `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             scanned: self.scanned.saturating_sub(earlier.scanned),
@@ -62,7 +62,7 @@ impl KernelWork {
 struct Counters(String);
 
 impl Counters {
-    /// Kernels differ in which of them they have.
+    /// The sum of those counters that this kernel has.
     fn sum(&self, names: &[&str]) -> u64 {
         self.of(|name| names.contains(&name))
     }
@@ -77,7 +77,7 @@ impl Counters {
     }
 }
 
-/// Of all memory nodes' together.
+/// The sum over all memory nodes.
 fn kswapd_time(root: &Root) -> Result<Nanos> {
     let is_kswapd = |&pid: &u32| Stat::read(root, pid).is_ok_and(|stat| stat.name.starts_with("kswapd"));
     let mut threads = root.numbered_entries("proc")?.into_iter().filter(is_kswapd);

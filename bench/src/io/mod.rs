@@ -1,9 +1,9 @@
-//! What keeping huge pages obtainable costs and brings while many writers fill the page cache.
+//! The costs and benefits of keeping huge pages available while many writers fill the page cache.
 //!
-//! Owns: the sizes of memory, the order of turns, and keeping what they leave. Never touches: how memory is reclaimed.
+//! Owns: the sizes of memory, the order of turns, and saving their results. Never touches: how memory is reclaimed.
 //!
-//! A holder leaves just so much memory. Each turn begins with an empty page cache, which is filled by reading; then writers write, a resident
-//! process with a hot heap and a mapped file runs beside them, and at the end huge pages are asked for.
+//! A holder leaves only a given amount of memory. Each turn begins with an empty page cache, which reads then fill; next writers write, while a
+//! resident process with a hot heap and a mapped file runs, and at the end huge pages are requested.
 
 mod children;
 mod kernel_work;
@@ -39,11 +39,11 @@ use crate::settings::SavedSettings;
 use crate::tool::Tool;
 use crate::workload::{OwnProcess, Running};
 
-/// What is left to programs and page cache, unless it is said: from where the writers fill it to all of a machine of 24 GiB.
+/// The default sizes for programs and page cache: from one that the writers fill to all of a 24 GiB machine.
 const USUAL_GIBIBYTES: [u64; 4] = [2, 6, 12, 20];
-/// A machine that is held tighter would not be able to end its own programs.
+/// With less memory a machine could not even end its own programs.
 const LEAST: Bytes = Bytes(1 << 30);
-/// A turn that ran out of memory is measured again; who never gets through asks for too much.
+/// A turn that ran out of memory is repeated; after this many attempts the size is too small.
 const ATTEMPTS: u32 = 3;
 
 pub const EXAMPLES: &str = "\
@@ -90,7 +90,7 @@ pub struct IoArguments {
     hugepilot: Option<PathBuf>,
 }
 
-/// How much of all turns is done.
+/// The progress over all turns.
 struct Pace {
     began: Instant,
     done: f64,
@@ -98,7 +98,7 @@ struct Pace {
 }
 
 impl IoArguments {
-    /// Measures all sizes, and reports what was measured even when it ends early.
+    /// Measures all sizes, and reports what was measured even if it ends early.
     pub fn run(&self) -> Result<()> {
         self.outputs.check()?;
         let ways = self.ways();
@@ -171,7 +171,7 @@ impl IoArguments {
         }
     }
 
-    /// Those asked for, or the usual ones that this machine has. Errors: too small, or more than there is.
+    /// The sizes requested, or the default ones that fit this machine. Errors: a size is too small, or larger than the memory.
     fn sizes(&self) -> Result<Vec<Bytes>> {
         let available = machine_memory()?.available;
         let usual: &[u64] = if self.quick { &[4] } else { &USUAL_GIBIBYTES };
@@ -207,7 +207,7 @@ impl IoArguments {
         sizes.iter().map(|&size| self.seconds_of_turn(size)).sum::<f64>() * turns
     }
 
-    /// Roughly: some seconds to begin and to end, and 2 GB a second to fill memory and to take it on huge pages.
+    /// An estimate: some seconds to begin and to end, and 2 GB a second to fill memory and to take it on huge pages.
     fn seconds_of_turn(&self, size: Bytes) -> f64 {
         let of_size = size.0 as f64 / 2e9;
         8.0 + of_size + (SETTLE + self.window()).as_secs_f64() + of_size.min(OBTAIN.as_secs_f64())
@@ -215,13 +215,13 @@ impl IoArguments {
 }
 
 impl Pace {
-    /// If it goes on as it did so far.
+    /// At the pace so far.
     fn minutes_left(&self) -> f64 {
         (self.all - self.done) * self.began.elapsed().as_secs_f64() / self.done.max(1.0) / 60.0
     }
 }
 
-/// One turn in which memory was scarce to its end: a kernel that runs out of memory ends first what makes it scarce.
+/// One turn in which memory stayed scarce to the end: a kernel that runs out of memory first ends the program that makes it scarce.
 fn measure_scarce(
     stage: &Stage<'_>,
     size: Bytes,
@@ -238,7 +238,7 @@ fn measure_scarce(
     bail!("{size}, {way}: the kernel ran out of memory {ATTEMPTS} times: choose larger --sizes, or fewer --writers")
 }
 
-/// Takes all memory but so much; None where there is no more.
+/// Takes all memory except `size`; None if the machine has no more than that.
 fn hold_all_but(stage: &Stage<'_>, size: Bytes) -> Result<Option<OwnProcess>> {
     begin_anew()?;
     let surplus = machine_memory()?.available.saturating_sub(size);

@@ -1,4 +1,4 @@
-//! Throughput, what is scanned, and huge pages to be had, against the memory left: system D's figures 1 and 5, and what follows from them.
+//! Throughput, pages scanned, and huge pages available, against the memory left: system D's figures 1 and 5, and their consequences.
 //!
 //! Owns: drawing. Never touches: conclusions.
 
@@ -13,7 +13,7 @@ use super::turn::Turn;
 use super::way::Way;
 use crate::picture::{COLORS, ChartLine, Picture, bounds, chart, draw_lines};
 
-/// What goes up, and what it says.
+/// The vertical axis's label, and its number.
 type Panel = (&'static str, fn(&Turn) -> f64);
 const PANELS: [Panel; 3] = [
     ("MB written a second", |turn| turn.throughput() / 1e6),

@@ -1,6 +1,6 @@
-//! Raw results: every turn, as it is kept in a file.
+//! Raw results: every turn, as saved in a file.
 //!
-//! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
+//! Owns: the format of that file, `"version": 1`. Never touches: conclusions; each report draws them from the file anew.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// An empty one.
+    /// A record without turns.
     pub(super) fn new(machine: MachineDescription, description: String) -> Self {
         Self { version: VERSION, machine, description, turns: Vec::new() }
     }

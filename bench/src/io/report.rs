@@ -1,6 +1,6 @@
-//! The report as text: tables for each size, and the figures at each and over all.
+//! The report as text: tables for each size, and the figures for each size and overall.
 //!
-//! Owns: layout, and which numbers are held against which. Never touches: how they were measured.
+//! Owns: layout, and which numbers are compared. Never touches: how they were measured.
 
 use heat::statistics::Interval;
 use heat::units::{Bytes, Nanos};
@@ -12,13 +12,13 @@ use crate::comparison::{median_of, ratio_by_round};
 use crate::table::{distinct, head, interval, table};
 use crate::verdict::{Bound, FigureVerdict, JudgedFigure};
 
-/// The figures: throughput of the default's ("at least level" means within one per cent), pages scanned for each reclaimed of the
-/// default's, and the share of free and clean memory on huge pages.
+/// The figures: throughput relative to the default's ("at least level" means within one per cent), pages scanned per page reclaimed relative to the
+/// default's, and the share of free and clean memory available on huge pages.
 const THROUGHPUT: f64 = 0.99;
 const SCANNED: f64 = 0.5;
 const OBTAINABLE: f64 = 0.95;
 
-/// Turns that are held against each other.
+/// Turns that are compared with each other.
 struct Series<'a> {
     turns: Vec<&'a Turn>,
 }
@@ -49,21 +49,21 @@ Huge pages: what a program that starts then gets within 5 s; of reach: of what i
 mapped lost: what mapped files lost to it, which counts for neither.
 ";
 
-/// One turn, while others follow.
+/// One turn, printed while others follow.
 pub(super) fn line(turn: &Turn) -> String {
     let megabytes = turn.throughput() / 1e6;
     let (scanned, huge) = (turn.scanned_for_each(), 100.0 * turn.obtainable());
     format!("{}: {megabytes:.0} MB/s, {scanned:.2} scanned for each, {huge:.0} % to be had on huge pages", turn.way)
 }
 
-/// A series for each size, in the order of sizes.
+/// One series per size, in ascending order.
 fn all_series(record: &Record) -> Vec<(Bytes, Series<'_>)> {
     let sizes = distinct(record.turns.iter().map(|turn| turn.size));
     let series = |size| Series { turns: record.turns.iter().filter(|turn| turn.size == size).collect() };
     sizes.into_iter().map(|size| (size, series(size))).collect()
 }
 
-/// Medians by size, for whoever draws them: in GiB.
+/// Medians by size in GiB, for plots.
 pub(super) fn medians(record: &Record, way: Way, number: fn(&Turn) -> f64) -> Vec<(f64, f64)> {
     let gib = |size: Bytes| size.0 as f64 / (1u64 << 30) as f64;
     all_series(record).iter().filter_map(|(size, series)| Some((gib(*size), series.median(way, number)?))).collect()
@@ -82,7 +82,7 @@ impl Series<'_> {
         median_of(self.of(way).map(number))
     }
 
-    /// Of the default's in the same round at the same size.
+    /// The ratio to the default's number in the same round at the same size.
     fn ratio(&self, way: Way, number: impl Fn(&Turn) -> f64) -> Option<Interval> {
         let numbers = |way| self.of(way).map(|turn| ((turn.round, turn.size), number(turn)));
         ratio_by_round(numbers(way), numbers(Way::Default))
@@ -144,7 +144,7 @@ impl Series<'_> {
         ]
     }
 
-    /// Of the default's; None where either is missing, or the default scanned nothing.
+    /// The ratio to the default's; None if either is missing, or the default scanned nothing.
     fn scanned(&self, way: Way) -> Option<f64> {
         let default = self.median(Way::Default, Turn::scanned_for_each).filter(|&default| default > 0.0)?;
         Some(self.median(way, Turn::scanned_for_each)? / default)
@@ -164,7 +164,7 @@ impl Series<'_> {
     }
 }
 
-/// "At every size": what is a bound is judged at its worst, and throughput by all pairs together, unless one size alone misses it.
+/// "At every size": bounds are judged at their worst size, and throughput over all pairs, unless one size alone misses it.
 fn figures_of_all(record: &Record, all: &[(Bytes, Series<'_>)]) -> String {
     let together = Series { turns: record.turns.iter().collect() };
     let of = |way| {
@@ -180,7 +180,7 @@ fn figures_of_all(record: &Record, all: &[(Bytes, Series<'_>)]) -> String {
     together.ways().into_iter().filter(|way| way.needs_hugepilot()).map(of).collect()
 }
 
-/// What is on huge pages: of all, and of what is within reach.
+/// The share on huge pages: of all memory in question, and of the part within reach.
 fn figures_of(speed: JudgedFigure, way: Way, scanned: Option<f64>, [of_all, of_reach]: [Option<f64>; 2]) -> String {
     let figure = |text: &str, seen: Option<f64>, is_within: fn(f64) -> bool| {
         JudgedFigure::of_fact(format!("{way}: {text}"), seen.map(|seen| format!("{seen:.3}")), seen.map(is_within))
@@ -208,11 +208,11 @@ mod tests {
     use super::super::turn::tests::turn;
     use super::*;
 
-    /// Throughput with reclaim, and what can be had with it on huge pages.
+    /// A record with this throughput with reclaim, and this share available on huge pages.
     fn record(reclaimed: f64, huge_share: f64) -> Record {
         let mut turns = Vec::new();
         for round in 0..8 {
-            // The disk grows slower, which must not count against anyone.
+            // The disk slows down from round to round, which must not count against any way.
             let drift = 1e8 - 1e6 * f64::from(round);
             for (way, speed) in [(Way::Default, 1.0), (Way::BackupServer, reclaimed), (Way::DefaultAgain, 1.001)] {
                 let mut turn = turn(&[drift * speed, drift * speed]);
@@ -230,7 +230,7 @@ mod tests {
         record
     }
 
-    /// Of one size, and of all: each figure's words and whether it is met.
+    /// For one size, and for all: whether each figure is met.
     fn verdicts(record: &Record) -> [Vec<bool>; 2] {
         let text = text(record);
         let told = |heading: &str| {

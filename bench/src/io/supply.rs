@@ -1,4 +1,4 @@
-//! Memory that a program could have: free, or of files that are on disk already.
+//! Memory that a program could get: free memory, and page cache that is already on disk.
 //!
 //! Owns: reading it. Never touches: memory.
 
@@ -8,32 +8,32 @@ use kernel::Root;
 use kernel::memory::Meminfo;
 use serde::{Deserialize, Serialize};
 
-/// As it is at one time.
+/// The supply at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Supply {
     /// Memory that nothing uses.
     pub free: Bytes,
     /// Page cache that is neither dirty, nor being written, nor mapped, nor shared memory.
     pub clean_cache: Bytes,
-    /// The part of what is free that the kernel gives to no program: below its least watermark, and kept back in low zones.
+    /// The part of free memory that the kernel gives to no program: below the min watermark, and reserved in low zones.
     pub reserve: Bytes,
-    /// Files that processes map, which the kernel may let go, too, while somebody asks for more.
+    /// Mapped file pages, which the kernel may also reclaim when memory is requested.
     #[serde(default)]
     pub mapped: Bytes,
 }
 
 impl Supply {
-    /// Free and clean.
+    /// Free memory and clean page cache.
     pub fn all(&self) -> Bytes {
         self.free + self.clean_cache
     }
 
-    /// Of it, what programs may have.
+    /// The part of it that programs may have.
     pub fn within_reach(&self) -> Bytes {
         self.all().saturating_sub(self.reserve)
     }
 
-    /// As it is now.
+    /// The supply now.
     pub fn now() -> Result<Self> {
         let root = Root::host();
         Ok(Self::of(&Meminfo::read(&root)?, &root.text("proc/zoneinfo")?))
@@ -51,8 +51,8 @@ impl Supply {
     }
 }
 
-/// Free pages of a zone of `/proc/zoneinfo` that no program gets. Of a zone whose memory is kept back from requests that could be met
-/// elsewhere, `protection` says how much from each kind of them.
+/// Free pages of a zone of `/proc/zoneinfo` that no program gets. If the zone is protected from requests that other zones could meet, `protection`
+/// says how much for each kind of request.
 fn reserve_of_zone(text: &str) -> u64 {
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(' '));

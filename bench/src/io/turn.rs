@@ -1,6 +1,6 @@
-//! One way to reclaim memory, measured once at one size.
+//! One way of reclaiming memory, measured once at one size.
 //!
-//! Owns: the order of a turn's steps, and what it leaves. Never touches: what the numbers mean.
+//! Owns: the order of a turn's steps, and its results. Never touches: what the numbers mean.
 
 use std::fs;
 use std::path::Path;
@@ -26,26 +26,26 @@ use crate::sample::cpu_time;
 use crate::tool::{Tool, ToolProcess};
 use crate::workload::{OwnProcess, Progress, Running, leave_alone};
 
-/// The resident process's heap, and its file.
+/// The size of the resident process's heap, and of its file.
 const RESIDENT: Bytes = Bytes(256 << 20);
-/// What the rings of files hold: so much that none is written over within a turn, unless the disk is very fast.
+/// The size of the rings of files: large enough that no file is overwritten within a turn, unless the disk is very fast.
 const RINGS: Bytes = Bytes(16 << 30);
-/// Threads that remove files: on a file system that is mounted with `discard` each removal waits for the disk.
+/// Threads that remove files: on a file system mounted with `discard` each removal waits for the disk.
 const REMOVERS: usize = 64;
-/// Until writers are slowed down to the disk's speed: they begin with all that may be dirty to spare.
+/// Until writers are throttled to the disk's speed; at first they may dirty memory freely.
 pub(super) const SETTLE: Duration = Duration::from_secs(3);
-/// From when all is on disk until somebody asks for huge pages.
+/// From the time when everything is on disk until huge pages are requested.
 const CALM: Duration = Duration::from_secs(1);
-/// The figure: huge pages that can be had within that time.
+/// The figure: huge pages available within that time.
 pub(super) const OBTAIN: Duration = Duration::from_secs(5);
 
-/// What all turns need.
+/// Everything that turns need.
 pub(super) struct Stage<'a> {
     /// Threads that write files.
     pub writers: u32,
-    /// Measured so long.
+    /// The length of the measured window.
     pub window: Duration,
-    /// Where all random numbers start.
+    /// The seed of all random numbers.
     pub seed: u64,
     pub tool: Option<&'a Tool>,
     pub stop: &'a Stop,
@@ -53,37 +53,37 @@ pub(super) struct Stage<'a> {
     pub directory: &'a Path,
 }
 
-/// What one turn leaves.
+/// The results of one turn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Turn {
     pub round: u32,
     pub size: Bytes,
     #[serde(rename = "aging")]
     pub way: Way,
-    /// What hugepilot was told.
+    /// hugepilot's arguments.
     #[serde(default)]
     pub words: Vec<String>,
-    /// Until the page cache was full.
+    /// The time until the page cache was full.
     pub fill_seconds: f64,
-    /// Bytes a second that the writers got rid of, second by second.
+    /// Bytes a second that the writers wrote, for each second.
     pub written_per_second: Vec<f64>,
-    /// What the kernel did in the window.
+    /// The kernel's work in the window.
     pub kernel: KernelWork,
-    /// The same from the beginning of filling the page cache to the window's end.
+    /// The same from the start of filling the page cache until the end of the window.
     pub kernel_in_all: KernelWork,
-    /// What the resident process noticed in the window.
+    /// What the resident process experienced in the window.
     pub resident: Resident,
-    /// Pages that hugepilot made the kernel drop in that same time, but for the last two seconds; None where it does not run.
+    /// Pages that hugepilot made the kernel drop in the same time, without the last two seconds; None if it does not run.
     #[serde(rename = "aged_pages")]
     pub reclaimed_pages: Option<u64>,
     /// CPU time of hugepilot in the window.
     #[serde(rename = "aging_seconds")]
     pub reclaim_seconds: f64,
-    /// Memory when the writers had stopped.
+    /// Memory after the writers had stopped.
     pub supply: Supply,
-    /// What could be had of it on huge pages.
+    /// The part of it that was available on huge pages.
     pub obtained: Obtained,
-    /// Files that processes map, and that left memory while huge pages were asked for: they are no part of the supply.
+    /// Mapped file pages that were reclaimed while huge pages were requested; they are not part of the supply.
     #[serde(default)]
     pub mapped_lost: Bytes,
 }
@@ -92,14 +92,14 @@ pub(super) struct Turn {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Resident {
     pub requests_per_second: f64,
-    /// The longest request of each tenth of a second: the median of these, and of a hundred the longest but one.
+    /// From the longest request of each tenth of a second: the median and the 99th percentile.
     pub usual_wait: Nanos,
     pub long_wait: Nanos,
-    /// Pages of its file that had to come back from the disk.
+    /// Pages of its file that had to be read from disk again.
     pub major_faults: u64,
 }
 
-/// What is seen between two times, while nothing is done.
+/// What was observed between two times.
 struct Window {
     began: Instant,
     ended: Instant,
@@ -114,36 +114,36 @@ impl Turn {
         self.written_per_second.iter().sum::<f64>() / self.written_per_second.len().max(1) as f64
     }
 
-    /// How much the seconds of the window differ: their standard deviation, of their mean.
+    /// The standard deviation over the window's seconds, relative to their mean.
     pub fn variation(&self) -> f64 {
         let mean = self.throughput();
         let squares = self.written_per_second.iter().map(|second| (second - mean).powi(2)).sum::<f64>();
         (squares / self.written_per_second.len().max(1) as f64).sqrt() / mean.max(1.0)
     }
 
-    /// The share of free memory and clean page cache that could be had on huge pages in time.
+    /// The share of free memory and clean page cache that was available on huge pages in time.
     pub fn obtainable(&self) -> f64 {
         self.obtained_of_supply() / self.supply.all().0.max(1) as f64
     }
 
-    /// The same of what programs may have of it.
+    /// The same for the part that programs may have.
     pub fn obtainable_within_reach(&self) -> f64 {
         self.obtained_of_supply() / self.supply.within_reach().0.max(1) as f64
     }
 
-    /// What mapped files lost to it was neither free nor to be had without harm.
+    /// Memory taken from mapped files is subtracted: it was neither free nor available without harm.
     fn obtained_of_supply(&self) -> f64 {
         Bytes(self.obtained.huge_bytes).saturating_sub(self.mapped_lost).0 as f64
     }
 
-    /// Pages that the kernel scanned for each that left memory, whoever made it leave.
+    /// Pages scanned per page reclaimed, whatever caused the reclaim.
     pub fn scanned_for_each(&self) -> f64 {
         let left = self.kernel_in_all.reclaimed + self.reclaimed_pages.unwrap_or(0);
         self.kernel_in_all.scanned as f64 / left.max(1) as f64
     }
 }
 
-/// What the disk must have room for.
+/// The disk space needed.
 pub(super) fn room_on_disk(writers: u32) -> Bytes {
     on_disk(RINGS, writers) + RESIDENT
 }
@@ -152,7 +152,7 @@ pub(super) fn room_on_disk(writers: u32) -> Bytes {
 struct Files(TempDir);
 
 impl Drop for Files {
-    /// What cannot be removed here the directory itself tries again.
+    /// The directory's own drop tries again whatever cannot be removed here.
     fn drop(&mut self) {
         let Ok(entries) = fs::read_dir(self.0.path().join("written")) else { return };
         let directories = Mutex::new(entries.flatten());
@@ -169,7 +169,7 @@ impl Drop for Files {
     }
 }
 
-/// Fills the page cache, has writers write, measures a window, and asks for huge pages.
+/// Fills the page cache, starts the writers, measures a window, and requests huge pages.
 pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, way: Way) -> Result<Turn> {
     let files = Files(tempfile::tempdir_in(stage.directory)?);
     let directory = files.0.path();
@@ -211,9 +211,9 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, way: Way)
     })
 }
 
-/// The memory that there is, what of it can be had on huge pages, and what mapped files lose to that.
+/// The memory available, the part that was obtained on huge pages, and what mapped files lost to that.
 fn ask_for_huge_pages(resident: &mut OwnProcess, stop: &Stop) -> Result<(Supply, Obtained, Bytes)> {
-    // What is dirty would become clean while huge pages are asked for, and count as more than there was.
+    // Otherwise dirty memory would become clean while huge pages are requested, and more would count than was there.
     rustix::fs::sync();
     leave_alone(&mut [resident], Instant::now() + CALM, stop)?;
     let supply = Supply::now()?;
@@ -221,13 +221,13 @@ fn ask_for_huge_pages(resident: &mut OwnProcess, stop: &Stop) -> Result<(Supply,
     Ok((supply, obtained, supply.mapped.saturating_sub(Supply::now()?.mapped)))
 }
 
-/// What `hugepilot reclaim` says every two seconds that it made the kernel drop.
+/// The number that `hugepilot reclaim` reports every two seconds: pages that it made the kernel drop.
 fn reclaimed_pages(pid: u32) -> Result<u64> {
     let state = Store::read()?.filter(|state| state.pid == pid);
     Ok(state.context("hugepilot reclaim keeps no state in /run/hugepilot")?.reclaimed().0 / BASE_PAGE)
 }
 
-/// Each turn begins with nothing in the page cache, and free memory in one piece.
+/// Each turn begins with an empty page cache and contiguous free memory.
 pub(super) fn begin_anew() -> Result<()> {
     rustix::fs::sync();
     for (name, value) in [("drop_caches", "3"), ("compact_memory", "1")] {
@@ -283,7 +283,7 @@ fn resident_in(progress: &Progress, window: &Window) -> Resident {
     }
 }
 
-/// Errors: the directory is in memory, or has too little room.
+/// Errors: the directory is in memory, or has too little space.
 pub(super) fn ensure_is_disk_with(directory: &Path, needed: Bytes) -> Result<()> {
     let asked = rustix::fs::statfs(directory);
     let disk = asked.with_context(|| format!("cannot ask what file system {} is on", directory.display()))?;

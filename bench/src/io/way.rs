@@ -1,6 +1,6 @@
-//! The ways to reclaim memory that are compared.
+//! The ways of reclaiming memory that are compared.
 //!
-//! Owns: their names, and what hugepilot is told in each. Never touches: what comes of them.
+//! Owns: their names, and hugepilot's arguments in each. Never touches: their results.
 
 use clap::ValueEnum;
 use reclaim::policy::{Preset, Stock};
@@ -30,8 +30,8 @@ impl Way {
         !matches!(self, Way::Default | Way::DefaultAgain)
     }
 
-    /// What hugepilot is told, beside where the files are; None where it does not run. Marks are those that the preset has on a machine
-    /// that is as large as what is left here: shares would be of the whole machine.
+    /// hugepilot's arguments, except the directory of the files; None if it does not run. The watermarks are those of the preset on a machine as
+    /// large as the memory left here: shares would refer to the whole machine.
     pub(super) fn words(self, left: &Stock) -> Option<Vec<String>> {
         let how: &[&str] = match self {
             Way::Default | Way::DefaultAgain => return None,

@@ -1,6 +1,6 @@
-//! What `pilot` can be told.
+//! The arguments of `pilot`.
 //!
-//! Owns: its arguments, and what scenarios read off them. Never touches: what a scenario does.
+//! Owns: its arguments, and what scenarios derive from them. Never touches: what a scenario does.
 
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ pub(super) enum Scene {
 }
 
 impl PilotArguments {
-    /// Those asked for, or as many as usual.
+    /// The requested rounds, or the default.
     pub(super) fn rounds(&self, usual: u32, quick: u32) -> u32 {
         self.rounds.unwrap_or(if self.quick { quick } else { usual })
     }

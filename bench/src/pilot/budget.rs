@@ -1,6 +1,6 @@
 //! The scenario `budget`: a quarter of the memory may be huge, and the harness knows which quarter is best.
 //!
-//! Owns: its workload and configurations. Never touches: how they are measured; that is done as for every other workload.
+//! Owns: its workload and configurations. Never touches: how they are measured, which is as for every other workload.
 
 use anyhow::Result;
 
@@ -13,7 +13,7 @@ use crate::measure;
 use crate::outputs::Outputs;
 use crate::workload::{Hot, HotPattern};
 
-/// From the pilot's start to measuring: it has scanned and promoted by then.
+/// From the pilot's start to the measurement: by then it has scanned and promoted.
 const WAIT: f64 = 8.0;
 
 /// Measures it.

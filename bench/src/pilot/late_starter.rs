@@ -1,9 +1,9 @@
-//! The scenario `late-starter`: a program has all huge pages that there may be, and one just like it comes later.
+//! The scenario `late-starter`: one program has all huge pages that the limit allows, and an identical one starts later.
 //!
-//! Owns: its steps, and what they come to. Never touches: how the daemon divides the limit.
+//! Owns: its steps and their results. Never touches: how the daemon divides the limit.
 //!
-//! The daemon knows both by name only, so that it finds the second one as it would on any host. Each program has a processor of its
-//! own; in every other trial the first one has the other's.
+//! The daemon matches both by name only, so it finds the second one as it would on any host. Each program has its own processor; in every other trial
+//! they are swapped.
 
 use std::fmt::{Display, Write as _};
 use std::time::{Duration, Instant};
@@ -24,17 +24,17 @@ use crate::workload::{ChasePattern, OwnProcess, Running, words};
 /// Both programs' name, as the configuration file has it.
 const NAME: &str = "bench-equal";
 const SAMPLE: Duration = Duration::from_millis(250);
-/// Parts that were fair for so long are taken to stay so.
+/// Parts that stayed fair this long count as fair for good.
 const LASTING: f64 = 10.0;
-/// The figure: within so many seconds.
+/// The figure: the time limit in seconds.
 const AT_MOST_SECONDS: f64 = 30.0;
 
-/// How it is measured.
+/// The parameters of the measurement.
 pub(super) struct LateStarter {
     size: Bytes,
     /// From the first program's start to the second's.
     lead: Duration,
-    /// How long is waited for fair parts at most.
+    /// The longest wait for fair parts.
     patience: Duration,
     rounds: u32,
     seed: u64,
@@ -43,14 +43,14 @@ pub(super) struct LateStarter {
 /// One trial.
 #[derive(Serialize)]
 pub(super) struct Round {
-    /// Whether the first program had the processor that the second one has otherwise.
+    /// Whether the first program had the processor that is otherwise the second one's.
     swapped: bool,
-    /// What the first one had when the second one was started.
+    /// What the first one had when the second one started.
     first_had_bytes: u64,
-    /// The first one's and the second one's, from the second one's start on.
+    /// Both programs' parts from the second one's start.
     samples: Vec<Parts>,
     fair_after_seconds: Option<f64>,
-    /// What the daemon says of itself at the end.
+    /// The daemon's status at the end.
     status: serde_json::Value,
 }
 
@@ -88,7 +88,7 @@ impl LateStarter {
         OwnProcess::start_on(processor, words("workload-chase", &options), &stage.stop)
     }
 
-    /// Until parts have been fair for a while, or patience ends.
+    /// Until parts have been fair for a while, or time is up.
     fn watch(
         &self,
         stage: &Stage,

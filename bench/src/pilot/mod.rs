@@ -1,9 +1,9 @@
-//! What the pilot reaches over time: with too few huge pages, against a second program, after a change, and at rest.
+//! What the pilot achieves over time: with too few huge pages, against a second program, after a change, and when idle.
 //!
-//! Owns: the scenarios' order, and keeping what they leave. Never touches: how the pilot does it.
+//! Owns: the order of scenarios, and saving their results. Never touches: how the pilot achieves them.
 //!
-//! Programs start on base pages, and the pilot does not know what the harness knows of them. Every scenario keeps its raw results,
-//! prints its table, and holds it against the figure to reach.
+//! Programs start on base pages, and the pilot does not know what the harness knows about them. Every scenario saves its raw results, prints its
+//! table, and compares it with the figure to reach.
 
 mod arguments;
 mod budget;
@@ -86,7 +86,7 @@ impl PilotArguments {
     }
 }
 
-/// Programs that are huge from the start leave nothing to pilot.
+/// Programs that are huge from the start leave the pilot nothing to do.
 fn ensure_base_pages() -> Result<()> {
     let enabled = SavedSettings::of_this_machine()?.read("enabled")?;
     ensure!(

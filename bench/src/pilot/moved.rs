@@ -1,6 +1,6 @@
-//! The scenario `moved`: what is hot moves to another quarter of the memory after the pilot has settled.
+//! The scenario `moved`: the hot memory moves to another quarter after the pilot has settled.
 //!
-//! Owns: its steps, and what they come to. Never touches: how the pilot notices.
+//! Owns: its steps and their results. Never touches: how the pilot notices.
 
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,14 @@ use crate::table::interval;
 use crate::warm::WarmMemory;
 use crate::workload::{Hot, HotPattern, POLL, Running, Start, Workload, move_on};
 
-/// One sample of speed and of huge memory.
+/// The interval between samples of speed and huge memory.
 const SAMPLE: Duration = Duration::from_millis(250);
-/// The gain counts as back with this share of it.
+/// The gain counts as restored at this share of it.
 const SHARE: f64 = 0.95;
-/// The figure: within so many seconds.
+/// The figure: the time limit in seconds.
 const AT_MOST_SECONDS: f64 = 10.0;
 
-/// How it is measured.
+/// The parameters of the measurement.
 pub(super) struct Moved {
     program: Hot,
     limit: Bytes,
@@ -34,9 +34,9 @@ pub(super) struct Moved {
     alone: Duration,
     /// From the pilot's start to the move.
     settle: Duration,
-    /// Of that, at its end, what the speed then is taken from.
+    /// The last part of that, in which the settled speed is measured.
     settled: Duration,
-    /// From the move on.
+    /// From the move to the end.
     after: Duration,
 }
 
@@ -46,14 +46,14 @@ pub(super) struct Round {
     default_throughput: f64,
     default_again_throughput: f64,
     settled_throughput: f64,
-    /// From the move on.
+    /// From the move.
     speeds: Vec<Speed>,
-    /// From the pilot's start on.
+    /// From the pilot's start.
     huge: Vec<Huge>,
     moved_seconds: f64,
     back_after_seconds: Option<f64>,
-    /// From the move until nearly all that may be huge was huge, for good; 0 if it always was, None if it never was again. It says
-    /// nothing of which regions those are, but does not scatter as speeds do on a noisy host.
+    /// From the move until nearly all of the limit was huge for good; 0 if it always was, None if it never was again. This does not say which regions
+    /// are huge, but does not scatter as speeds do on a noisy host.
     huge_again_after_seconds: Option<f64>,
 }
 
@@ -97,7 +97,7 @@ impl Moved {
         self.watch(stage, &mut *program, begun, self.after, &mut huge)?;
         let speeds = speeds_since(&*program, moved);
         pilot.end()?;
-        // Two windows together scatter less than one.
+        // The mean of two windows scatters less than one.
         let default = (default_throughput + default_again_throughput) / 2.0;
         let back_after_seconds = back_after(&speeds, default, settled_throughput, SHARE);
         let moved_seconds = (moved - begun).as_secs_f64();
@@ -132,7 +132,7 @@ impl Moved {
     }
 }
 
-/// How long after the move the samples are for good near the most that there was.
+/// The time after the move from which samples stay near the maximum.
 fn huge_again_after(samples: &[Huge], moved_seconds: f64) -> Option<f64> {
     let most = samples.iter().map(|huge| huge.bytes).max()? as f64;
     let since = samples.iter().skip_while(|huge| huge.seconds < moved_seconds);
@@ -144,7 +144,7 @@ fn huge_again_after(samples: &[Huge], moved_seconds: f64) -> Option<f64> {
     again
 }
 
-/// Operations a second in the time up to now.
+/// Operations a second over the last `time`.
 fn speed_of(program: &dyn Running, time: Duration) -> f64 {
     let now = Instant::now();
     program.progress().window(now - time.saturating_sub(POLL), now).throughput()
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// A quarter of a second apart.
+    /// Samples a quarter of a second apart.
     fn samples(bytes: &[u64]) -> Vec<Huge> {
         let huge = |(number, &bytes): (usize, &u64)| Huge { seconds: number as f64 / 4.0, bytes };
         bytes.iter().enumerate().map(huge).collect()

@@ -1,4 +1,4 @@
-//! What all scenarios have in common: their shape, what they are given, and how figures are told.
+//! What all scenarios have in common: their shape, their inputs, and how figures are printed.
 //!
 //! Owns: these. Never touches: what is measured in any of them.
 
@@ -16,37 +16,37 @@ use crate::tool::Tool;
 use crate::verdict::FigureVerdict;
 use crate::workload::{Running, leave_alone};
 
-/// Roughly what warming memory, starting a program and ending it take.
+/// The approximate time for warming memory, starting a program and ending it.
 pub(super) const AROUND: Duration = Duration::from_secs(12);
 
 /// Something measured in rounds.
 pub(super) trait Scenario {
-    /// What a round, or a part of it, leaves.
+    /// The result of a round, or of a part of it.
     type Round: Serialize;
     /// The name of its results.
     const NAME: &'static str;
 
-    /// How it is set up, in words.
+    /// A description of its setup.
     fn description(&self) -> String;
-    /// Roughly how long it takes.
+    /// Its approximate duration.
     fn expected_time(&self) -> Duration;
-    /// Measures; what is in `rounds` counts, even where this ends with an error.
+    /// Measures; the contents of `rounds` count even if this ends with an error.
     fn measure(&self, stage: &Stage, rounds: &mut Vec<Self::Round>) -> Result<()>;
     /// The tables, with verdicts.
     fn text(&self, rounds: &[Self::Round]) -> String;
 }
 
-/// What all scenarios need.
+/// Everything that scenarios need.
 pub(super) struct Stage {
     pub(super) machine: MachineDescription,
     pub(super) tool: Tool,
     pub(super) stop: Stop,
-    /// No second harness, and settings of one that was killed are put back.
+    /// Excludes a second harness, and restores the settings of one that was killed.
     _settings: SavedSettings,
 }
 
 impl Stage {
-    /// Takes hold of the machine.
+    /// Takes the machine's lock and settings.
     pub(super) fn open(arguments: &PilotArguments) -> Result<Self> {
         let tool = Tool::find(arguments.hugepilot.clone())?;
         let stop = Stop::on_signals(SecondSignal::Waits)?;
@@ -54,18 +54,18 @@ impl Stage {
         Ok(Self { machine: MachineDescription::describe(&settings)?, tool, stop, _settings: settings })
     }
 
-    /// Lets programs run on for a while; an error when one of them ends.
+    /// Lets programs run on for a while. Errors: one of them ends.
     pub(super) fn leave_alone(&self, programs: &mut [&mut dyn Running], time: Duration) -> Result<()> {
         leave_alone(programs, Instant::now() + time, &self.stop)
     }
 }
 
-/// A line of the figures, as the other benchmarks print them.
+/// A line of the figures, in the form of the other benchmarks.
 pub(super) fn figure(text: &str, numbers: &str, verdict: impl fmt::Display) -> String {
     format!("  {text:<42} {numbers:<28} {verdict}\n")
 }
 
-/// The verdict on numbers of which each must keep a bound.
+/// The verdict on numbers that must all keep a bound.
 pub(super) fn all_within(values: &[Option<f64>], at_most: f64) -> FigureVerdict {
     match values {
         [] => FigureVerdict::NotMeasured,
@@ -74,7 +74,7 @@ pub(super) fn all_within(values: &[Option<f64>], at_most: f64) -> FigureVerdict 
     }
 }
 
-/// Seconds, or that it took longer than anyone watched.
+/// Seconds; or a note that it took longer than the observation.
 pub(super) fn seconds(value: Option<f64>) -> String {
     value.map_or("never".to_owned(), |value| format!("{value:.2} s"))
 }

@@ -1,9 +1,9 @@
-//! The scenario `steady`: everything that pays is huge and nothing changes; what the pilot still costs.
+//! The scenario `steady`: all memory that is worth it is huge and nothing changes; measures what the pilot still costs.
 //!
-//! Owns: its windows, and what they come to. Never touches: how often the pilot scans.
+//! Owns: its windows and their results. Never touches: how often the pilot scans.
 //!
-//! The program is equally huge in all windows. A pilot that is left out of a window is stopped by a signal, so that it stays settled;
-//! when it goes on, a scan that has become due is taken at once. Windows so hold at least as many scans as they would without stops.
+//! The program is equally huge in all windows. In windows without the pilot a signal stops it, so that it stays settled; when it continues, it takes
+//! a due scan at once. So windows hold at least as many scans as they would without stops.
 
 use std::time::Duration;
 
@@ -24,17 +24,17 @@ use crate::verdict::{Bound, JudgedFigure};
 use crate::warm::WarmMemory;
 use crate::workload::{Chase, ChasePattern, Running, Start, Workload};
 
-/// The figures: at most so much of a core, in percent, and at least so much of the speed.
+/// The figures: at most this share of a core, in percent, and at least this share of the speed.
 const AT_MOST_PERCENT: f64 = 0.5;
 const AT_LEAST: f64 = 0.995;
 
-/// How it is measured.
+/// The parameters of the measurement.
 pub(super) struct Steady {
     program: Chase,
     settle: Duration,
-    /// Whose CPU time counts.
+    /// How long CPU time is counted.
     watched: Duration,
-    /// Each window.
+    /// The length of each window.
     window: Duration,
     pairs: u32,
 }
@@ -58,15 +58,15 @@ pub(super) enum Part {
         seconds: f64,
         /// What it took.
         cpu_seconds: f64,
-        /// What the program had on huge pages then.
+        /// The program's memory on huge pages at that time.
         huge_bytes: u64,
     },
-    /// A window of the program's.
+    /// A window of the program.
     Window {
         round: u32,
         kind: Kind,
         throughput: f64,
-        /// CPU time of the pilot in it.
+        /// The pilot's CPU time in it.
         pilot_cpu_seconds: f64,
     },
 }
@@ -84,7 +84,7 @@ impl Steady {
         }
     }
 
-    /// A window of each kind, each kind first equally often.
+    /// One window of each kind; over the rounds each kind is first equally often.
     fn round(
         &self,
         stage: &Stage,
@@ -107,7 +107,7 @@ impl Steady {
     }
 }
 
-/// What the settled pilot took of a core, in percent, and what was huge then.
+/// The settled pilot's share of a core, in percent, and the memory that was huge at that time.
 fn cpu_percent(parts: &[Part]) -> Option<(f64, Bytes)> {
     parts.iter().find_map(|part| match part {
         &Part::Cpu { seconds, cpu_seconds, huge_bytes } => Some((100.0 * cpu_seconds / seconds, Bytes(huge_bytes))),
@@ -115,7 +115,7 @@ fn cpu_percent(parts: &[Part]) -> Option<(f64, Bytes)> {
     })
 }
 
-/// Throughput in windows of a kind, of that left alone in the same round.
+/// Throughput in windows of one kind, relative to the window left alone in the same round.
 fn of_alone(parts: &[Part], subject: Kind) -> Option<Interval> {
     let windows = |wanted| {
         parts.iter().filter_map(move |part| match part {
@@ -208,7 +208,7 @@ mod tests {
     fn parts(cpu_seconds: f64, piloted: f64, again: f64) -> Vec<Part> {
         let mut parts = vec![Part::Cpu { seconds: 100.0, cpu_seconds, huge_bytes: 1 << 30 }];
         for round in 0..8 {
-            // The machine grows slower, which must not count against anyone.
+            // The machine slows down from round to round, which must not count against any kind.
             let drift = 1.0 - f64::from(round) / 20.0;
             for (kind, throughput) in [(Kind::Alone, 1.0), (Kind::Piloted, piloted), (Kind::AloneAgain, again)] {
                 parts.push(Part::Window { round, kind, throughput: throughput * drift, pilot_cpu_seconds: 0.001 });

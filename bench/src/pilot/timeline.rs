@@ -1,14 +1,14 @@
-//! Numbers over time, and when they have come to where they should be.
+//! Numbers over time, and when they have reached their target.
 //!
-//! Owns: samples and what is read off them. Never touches: programs or clocks.
+//! Owns: samples and what is derived from them. Never touches: programs or clocks.
 
 use heat::statistics::median;
 use serde::Serialize;
 
-/// So many samples in a row are judged together: one alone may be an outlier either way.
+/// This many consecutive samples are judged together, because a single one may be an outlier.
 const IN_A_ROW: usize = 4;
 
-/// Operations a second in a sample that ended then.
+/// Operations a second in the sample that ended at `seconds`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Speed {
     /// When it ended.
@@ -17,8 +17,8 @@ pub struct Speed {
     pub throughput: f64,
 }
 
-/// When this share of the gain of `settled` over `default` was back: the first sample that has it, and from which on the median of
-/// four has it, too. None where it never was, or where there was no gain.
+/// When this share of the gain of `settled` over `default` was restored: the first sample that has it, and from which every median of four has it,
+/// too. None if that never happened, or if there was no gain.
 pub fn back_after(samples: &[Speed], default: f64, settled: f64, share: f64) -> Option<f64> {
     if settled <= default {
         return None;
@@ -29,10 +29,10 @@ pub fn back_after(samples: &[Speed], default: f64, settled: f64, share: f64) -> 
     samples.windows(IN_A_ROW).find(is_back).map(|four| four[0].seconds)
 }
 
-/// What two programs have of something that both want.
+/// The parts that two programs have of something that both want.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Parts {
-    /// When.
+    /// The time.
     pub seconds: f64,
     /// The bytes of each.
     pub bytes: [u64; 2],
@@ -45,7 +45,7 @@ impl Parts {
     }
 }
 
-/// Since when parts were fair to the end of the samples, four at least; None if they are not.
+/// From when on parts were fair until the end of the samples, at least four; None if they are not.
 pub fn fair_since(samples: &[Parts], whole: u64) -> Option<f64> {
     let fair = samples.rsplit(|parts| !parts.are_fair(whole)).next().unwrap_or_default();
     (fair.len() >= IN_A_ROW).then(|| fair[0].seconds)

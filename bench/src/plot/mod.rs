@@ -1,4 +1,4 @@
-//! The report as a picture: ratios with their intervals, throughput and memory over time; one row for each run.
+//! The report as a picture: ratios with their intervals, throughput and memory over time; one row per run.
 //!
 //! Owns: what is drawn of a record, and where. Never touches: conclusions.
 
@@ -21,7 +21,7 @@ const PANEL: (u32, u32) = (560, 420);
 /// The width of a step on the time axis: wide enough for a sample or two in each.
 const STEP_SECONDS: f64 = 0.5;
 
-/// A row for each run, and one for all that search.
+/// One row per run, and one for all searches.
 impl Picture for WorkloadRecord {
     fn size(&self) -> (u32, u32) {
         let (runs, searches) = runs_of(self);
@@ -38,7 +38,7 @@ impl Picture for WorkloadRecord {
     }
 }
 
-/// What has been measured, and of it what searches.
+/// The runs that have measurements, and those of them that search.
 fn runs_of(record: &WorkloadRecord) -> (Vec<&Run>, Vec<&Run>) {
     let runs: Vec<&Run> = record.runs.iter().filter(|run| !run.turns.is_empty()).collect();
     let searches = runs.iter().copied().filter(|run| search::is_search(run)).collect();
@@ -58,7 +58,7 @@ fn draw_run<B: DrawingBackend<ErrorType: 'static>>(row: &DrawingArea<B, Shift>, 
     })
 }
 
-/// What throughput is divided by, and how that is said: queries are slow, reads are fast.
+/// The divisor of throughput, and its name: queries are slow, reads are fast.
 fn scale(run: &Run) -> (f64, &'static str) {
     match run.turns.iter().any(|turn| turn.throughput >= 1e5) {
         true => (1e6, "million "),
@@ -67,7 +67,7 @@ fn scale(run: &Run) -> (f64, &'static str) {
 }
 
 fn draw_ratios<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()> {
-    // From the bottom up, so that the default is on top.
+    // From the bottom up, so that the default is at the top.
     let configurations: Vec<_> = run.configurations().into_iter().rev().collect();
     let intervals: Vec<_> = configurations
         .iter()
@@ -110,7 +110,7 @@ fn draw_lines<B: DrawingBackend<ErrorType: 'static>>(
     picture::draw_lines(&mut chart, lines, 0)
 }
 
-/// The median over rounds, in steps; times count from the act.
+/// The median over rounds, in steps; time counts from the act.
 fn median_line<'a>(
     turns: impl Iterator<Item = &'a Turn>,
     points: impl Fn(&Turn) -> Vec<(f64, f64)>,

@@ -1,4 +1,4 @@
-//! What pictures of configurations have in common: a row and a colour for each.
+//! What pictures of configurations have in common: one row and one colour per configuration.
 //!
 //! Owns: how rows and colours are chosen. Never touches: what is drawn in them.
 
@@ -13,10 +13,10 @@ use plotters::prelude::*;
 use crate::configuration::Configuration;
 use crate::picture::{COLORS, FONT};
 
-/// A chart with a row for each configuration.
+/// A chart with one row per configuration.
 pub type Rows<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, SegmentedCoord<RangedCoordusize>>>;
 
-/// An empty one, the first configuration at its bottom; `said`: what goes across.
+/// An empty chart, with the first configuration at the bottom; `said` is the label of the horizontal axis.
 pub fn chart_of_rows<'a, B: DrawingBackend<ErrorType: 'static>>(
     area: &'a DrawingArea<B, Shift>,
     caption: String,
@@ -57,7 +57,7 @@ pub fn color(configuration: Configuration) -> RGBColor {
     }
 }
 
-/// There are more configurations than colours that are told apart easily.
+/// There are more configurations than easily distinguishable colours.
 fn between(one: RGBColor, other: RGBColor) -> RGBColor {
     RGBColor(one.0.midpoint(other.0), one.1.midpoint(other.1), one.2.midpoint(other.2))
 }

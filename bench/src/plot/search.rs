@@ -1,4 +1,4 @@
-//! The picture of searches: real-time factor against threads, and where a query's time goes.
+//! The picture of searches: real-time factor against threads, and where the time of a query goes.
 //!
 //! Owns: drawing these two. Never touches: the other panels.
 
@@ -15,10 +15,10 @@ use crate::record::Run;
 use crate::table::distinct;
 use crate::workload::SearchWork;
 
-/// A number of searches.
+/// A number of a search.
 type Number = fn(&SearchWork) -> f64;
 
-/// The parts of a query, each with its colour.
+/// The parts of a query with their colours.
 const PARTS: [(&str, RGBColor, Number); 3] = [
     ("extract", RGBColor(230, 159, 0), |work| work.share(work.extract_ns)),
     ("look-up", RGBColor(86, 180, 233), |work| work.share(work.look_up_ns)),
@@ -30,7 +30,7 @@ pub fn is_search(run: &Run) -> bool {
     run.turns.iter().any(|turn| turn.search.is_some())
 }
 
-/// Draws runs of a program that searches, one for each number of threads.
+/// Draws the runs of a program that searches, one per number of threads.
 pub fn draw<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, runs: &[&Run]) -> Result<()> {
     let panels = area.split_evenly((1, 3));
     draw_real_time(&panels[0], runs)?;
@@ -55,7 +55,7 @@ fn draw_real_time<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, S
 }
 
 fn draw_shares<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()> {
-    // From the bottom up, so that the default is on top.
+    // From the bottom up, so that the default is at the top.
     let configurations: Vec<_> = run.configurations().into_iter().rev().collect();
     let caption = format!("{}: shares of a query's time", run.workload);
     let mut chart = chart_of_rows(area, caption, 0.0..100.0, "percent", &configurations)?;
@@ -81,7 +81,7 @@ fn typical_of(run: &Run, configuration: Configuration, number: Number) -> Option
     typical(run, configuration, |turn| turn.search.as_ref().map(number))
 }
 
-/// As its name tells: `fingerprint 2 threads`.
+/// From its name: `fingerprint 2 threads`.
 fn threads(run: &Run) -> Option<f64> {
     run.workload.split_whitespace().find_map(|word| word.parse().ok())
 }

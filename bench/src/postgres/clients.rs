@@ -1,6 +1,6 @@
-//! Clients that stay connected from turn to turn, so that their servers' processes have long faulted everything in.
+//! Clients that stay connected from turn to turn, so that their server processes have faulted everything in long before.
 //!
-//! Owns: one pgbench, which is stopped between turns, and reading what it says each second. Never touches: the server.
+//! Owns: one pgbench, which is stopped between turns, and reading its progress lines. Never touches: the server.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr};
@@ -17,19 +17,19 @@ use super::server::PostgresServer;
 
 /// Longer than any run.
 const FOR_EVER: u32 = 1_000_000;
-/// The longest until all are connected and the first line comes.
+/// The time limit for all to connect and for the first line to arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// From one scan of the page tables to the next, while they grow.
+/// Between two checks of the size of page tables while they grow.
 const POLL: Duration = Duration::from_secs(5);
-/// Page tables that grow by less than this share between two scans hold what clients use.
+/// If page tables grow by less than this share between two checks, they map everything that clients use.
 const STILL_GROWS: f64 = 0.01;
-/// The longest that is waited for that.
+/// The time limit for that.
 const WARMING: Duration = Duration::from_secs(150);
 
-/// When a line came, and the transactions a second that it told of the second before.
+/// When each line arrived, and the transactions a second that it reports for the second before.
 type Seen = Arc<Mutex<Vec<(Instant, f64)>>>;
 
-/// They do nothing unless they are let.
+/// Connected clients, which pause unless they are resumed.
 pub struct PgbenchClients {
     pgbench: Child,
     handle: PidFd,
@@ -37,7 +37,7 @@ pub struct PgbenchClients {
 }
 
 impl PgbenchClients {
-    /// Connects them, and lets them work until the server's page tables grow no more. Errors: pgbench fails.
+    /// Connects them, and lets them work until the server's page tables stop growing. Errors: pgbench fails.
     pub fn warm(server: &PostgresServer<'_>, load: &Load, stop: &Stop) -> Result<Self> {
         let mut pgbench = server.load(&Load { seconds: FOR_EVER, progress: true, ..*load })?;
         let seen = Seen::default();
@@ -66,17 +66,17 @@ impl PgbenchClients {
         Ok(clients)
     }
 
-    /// Lets them work.
+    /// Resumes them.
     pub fn go_on(&self) -> Result<()> {
         Ok(self.handle.signal(Signal::CONT)?)
     }
 
-    /// They work no more.
+    /// Pauses them.
     pub fn pause(&self) -> Result<()> {
         Ok(self.handle.signal(Signal::STOP)?)
     }
 
-    /// Transactions a second between two points in time, of the lines that tell of seconds wholly between. Errors: there is none.
+    /// Transactions a second between two times, from lines about seconds that lie entirely between them. Errors: there is none.
     pub fn between(&self, from: Instant, to: Instant) -> Result<f64> {
         mean_between(&self.lines(), from, to).context("pgbench told nothing meanwhile; take longer turns")
     }
@@ -88,7 +88,7 @@ impl PgbenchClients {
 
 impl Drop for PgbenchClients {
     fn drop(&mut self) {
-        // Both fail only if it has ended.
+        // Both fail only if it has already ended.
         let _ = self.pgbench.kill();
         let _ = self.pgbench.wait();
     }
@@ -102,7 +102,7 @@ fn read(said: ChildStderr, seen: &Seen) {
     }
 }
 
-/// A line tells of what was since the one before.
+/// A line covers the time since the one before.
 fn mean_between(lines: &[(Instant, f64)], from: Instant, to: Instant) -> Option<f64> {
     let is_within = |pair: &&[(Instant, f64)]| pair[0].0 >= from && pair[1].0 <= to;
     let rates: Vec<f64> = lines.windows(2).filter(is_within).map(|pair| pair[1].1).collect();
@@ -117,7 +117,7 @@ mod tests {
     fn only_whole_seconds_of_a_turn_count() {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
-        // The third tells of the seconds in which they were stopped.
+        // The third line covers the time in which they were stopped.
         let lines = [(at(900), 50.0), (at(1900), 60.0), (at(9000), 7.0), (at(10_000), 100.0), (at(11_000), 110.0)];
         assert_eq!(mean_between(&lines, at(8500), at(11_500)), Some(105.0));
         assert_eq!(mean_between(&lines, at(800), at(2000)), Some(60.0));

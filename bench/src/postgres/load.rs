@@ -1,6 +1,6 @@
-//! The load that pgbench makes, and what it says of it.
+//! The load that pgbench makes, and its output.
 //!
-//! Owns: pgbench's words, and reading its output. Never touches: processes.
+//! Owns: pgbench's arguments, and reading its output. Never touches: processes.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub enum Connections {
 
 shown_as_typed!(Connections);
 
-/// One run of it.
+/// One run of pgbench.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// What clients do.
@@ -45,9 +45,9 @@ pub struct Load {
     pub clients: u32,
     /// How long.
     pub seconds: u32,
-    /// Transactions a second that are asked for, whether the last ones are answered or not; None for as many as can be, and no log.
+    /// Transactions a second to start, whether the last ones are answered or not; None for as many as possible, without a log.
     pub rate: Option<f64>,
-    /// Whether it tells each second how fast it is.
+    /// Whether it prints its speed every second.
     pub progress: bool,
 }
 
@@ -71,39 +71,39 @@ impl Load {
     }
 }
 
-/// Transactions a second, of what pgbench printed.
+/// Transactions a second, from pgbench's output.
 pub fn transactions_per_second(printed: &str) -> Result<f64> {
     let told = printed.lines().find_map(|line| line.strip_prefix("tps = "));
     let number = told.and_then(|told| told.split_whitespace().next()).and_then(|number| number.parse().ok());
     number.with_context(|| format!("pgbench told no 'tps = ..': '{}'", printed.trim()))
 }
 
-/// Transactions a second, of a line in which pgbench tells its progress.
+/// Transactions a second, from a progress line of pgbench.
 pub fn progress(line: &str) -> Option<f64> {
     let after = line.strip_prefix("progress: ")?.split_once(" s, ")?.1;
     after.split_once(" tps")?.0.parse().ok()
 }
 
-/// Transactions of a log, by when they ended, and how long they took since they were to begin.
+/// The transactions of a log: when they ended, and how long they took from their scheduled start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log(Vec<(f64, f64)>);
 
-/// A stretch of a log.
+/// A part of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadSeen {
     /// Transactions in the window with the fewest.
     pub fewest: f64,
-    /// In the usual window.
+    /// Transactions in the median window.
     pub usual: f64,
-    /// The 99th of 100, in milliseconds.
+    /// The 99th percentile, in milliseconds.
     pub p99_ms: f64,
     /// The slowest, in milliseconds.
     pub slowest_ms: f64,
 }
 
 impl Log {
-    /// Adds the lines of a log file: client, number, microseconds, script, seconds and microseconds of the time, and lag. pgbench counts
-    /// the time from when the transaction was to begin.
+    /// Adds the lines of a log file: client, number, microseconds, script, seconds and microseconds of the time, and lag. pgbench counts the
+    /// microseconds from the scheduled start of the transaction.
     pub fn add(&mut self, text: &str) {
         let parse = |line: &str| {
             let fields: Vec<&str> = line.split(' ').collect();
@@ -113,7 +113,7 @@ impl Log {
         self.0.extend(text.lines().filter_map(parse));
     }
 
-    /// What is seen from one point in time to another, in windows of so many seconds that lie wholly between; None if there is none.
+    /// The part from one time to another, in windows of `window` seconds that lie entirely between; None if there is none.
     pub fn between(&self, from: f64, to: f64, window: f64) -> Option<LoadSeen> {
         let windows = ((to - from) / window) as u64;
         let mut counts: BTreeMap<u64, f64> = (0..windows).map(|number| (number, 0.0)).collect();

@@ -1,9 +1,9 @@
-//! PostgreSQL: what huge pages do for a server of many processes, by a reserved pool and by hugepilot.
+//! PostgreSQL: how huge pages help a server of many processes, from a reserved pool and with hugepilot.
 //!
 //! Owns: the command, the servers of a run, and the order of their turns. Never touches: how PostgreSQL is started or loaded.
 //!
-//! Where memory allows it, all servers run beside each other and take turns in being loaded: what the machine does meanwhile meets all of
-//! them. Otherwise each turn has a server of its own.
+//! If memory allows it, all servers run side by side and are loaded in turn, so that changes of the machine affect all of them. Otherwise each turn
+//! has its own server.
 
 mod clients;
 mod load;
@@ -50,25 +50,24 @@ Examples:
 
 Needs PostgreSQL's programs and its extension pg_prewarm, root, and a machine that does nothing else.";
 
-/// Servers run beside each other if their buffers take no more.
+/// Servers run side by side if their buffers take no more than this in total.
 const BESIDE: Bytes = Bytes(13 << 30);
-/// Before the end of a turn, when page tables are read.
+/// When page tables are read, counted from the end of a turn.
 const BEFORE_END: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(100);
-/// hugepilot has done what it will when nothing has come for so long: at its CPU budget it may scan a server of many processes once a
-/// minute.
+/// hugepilot is done when nothing more became huge for this long: within its CPU budget it may scan a server of many processes only once a minute.
 const SETTLED: Duration = Duration::from_secs(60);
-/// The longest that is waited for that.
+/// The time limit for that.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// How long hugepilot's CPU time is counted while it observes; as long before, so that nothing is saved up.
+/// How long hugepilot's CPU time is counted while it observes; the same time passes before, so that it has no savings left.
 const OBSERVED: Duration = Duration::from_secs(60);
-/// Each of the phases in which a server is left alone, under a constant load.
+/// Each of the phases in which a server under constant load is left alone.
 const ALONE: Duration = Duration::from_secs(8);
-/// How long new connections work before hugepilot is asked what it expects, and attached.
+/// How long new connections work before hugepilot predicts the gain, and is attached.
 const BEGUN: Duration = Duration::from_secs(2);
-/// Longest that a promotion is watched under that load.
+/// The longest observation of a promotion under that load.
 const PROMOTION: Duration = Duration::from_secs(60);
-/// The share of its capacity that is asked of a server then.
+/// The load in that case, as a share of the server's capacity.
 const SHARE: f64 = 0.3;
 const WINDOW: f64 = 0.25;
 
@@ -124,7 +123,7 @@ pub struct PostgresArguments {
     outputs: Outputs,
 }
 
-/// What all turns need.
+/// Everything that turns need.
 struct Bench<'a> {
     arguments: &'a PostgresArguments,
     settings: SavedSettings,
@@ -133,18 +132,18 @@ struct Bench<'a> {
     bar: ProgressBar,
 }
 
-/// A server, and hugepilot where it is attached.
+/// A server, and hugepilot if it is attached.
 struct Running<'a> {
     server: PostgresServer<'a>,
-    /// Those that stay connected; they end before it.
+    /// Clients that stay connected; they end before it.
     clients: Option<PgbenchClients>,
     attached: Option<ToolProcess>,
 }
 
-/// Those that there may be, each with its data, and those that run.
+/// The possible servers with their data, and the running ones.
 struct Servers<'a> {
     data: BTreeMap<PostgresSetup, &'a Data>,
-    /// Whether they run beside each other.
+    /// Whether they run side by side.
     beside: bool,
     running: BTreeMap<PostgresSetup, Running<'a>>,
 }
@@ -161,7 +160,7 @@ impl Servers<'_> {
 }
 
 impl PostgresArguments {
-    /// Measures, and reports what was measured even when it ends early.
+    /// Measures, and reports what was measured even if it ends early.
     pub fn run(&self) -> Result<()> {
         self.outputs.check()?;
         ensure!(
@@ -231,7 +230,7 @@ impl PostgresArguments {
 }
 
 impl PostgresSetup {
-    /// Whose server it is.
+    /// The setup whose server is used.
     fn server(self) -> Self {
         if self == Self::DefaultAgain { Self::Default } else { self }
     }
@@ -252,7 +251,7 @@ impl Bench<'_> {
         let first = Data::create(&programs, directory.path(), buffers, &self.stop)?;
         let copies = setups.iter().skip(1).filter(|_| beside).map(|setup| first.copy(&format!("{setup:?}")));
         let copies = copies.collect::<Result<Vec<Data>>>()?;
-        // Servers that do not run beside each other have the same data.
+        // Servers that do not run side by side use the same data.
         let data = std::iter::once(&first).chain(&copies).chain(std::iter::repeat(&first));
         let data = setups.iter().copied().zip(data).collect();
         let mut servers = Servers { data, beside, running: BTreeMap::new() };
@@ -269,7 +268,7 @@ impl Bench<'_> {
     }
 
     fn rounds(&mut self, servers: &mut Servers<'_>, record: &mut PostgresRecord) -> Result<()> {
-        // A pool is had first, while memory is not scattered.
+        // The pool comes first, while memory is not fragmented.
         if servers.beside && record.rounds > 0 && servers.data.contains_key(&PostgresSetup::Pool) {
             self.running(servers, PostgresSetup::Pool, record)?;
         }
@@ -297,7 +296,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A setup's server, which is started unless it runs.
+    /// A setup's server, which is started unless it is running.
     fn running<'s, 'a>(
         &mut self,
         servers: &'s mut Servers<'a>,
@@ -314,7 +313,7 @@ impl Bench<'_> {
         Ok(&servers.running[&setup])
     }
 
-    /// Starts a server and, where it is to be, has hugepilot promote it.
+    /// Starts a server and, if the setup says so, has hugepilot promote it.
     fn start<'a>(&mut self, setup: PostgresSetup, data: &'a Data, record: &mut PostgresRecord) -> Result<Running<'a>> {
         self.bar.set_message(format!("starting the server: {setup:?}"));
         let server = self.serve(setup, data)?;
@@ -324,7 +323,7 @@ impl Bench<'_> {
         if setup != PostgresSetup::Hugepilot {
             return Ok(Running { server, clients, attached: None });
         }
-        // Nothing is promoted for a server that does nothing.
+        // Nothing is promoted for an idle server.
         let mut load = None;
         match &clients {
             Some(clients) => clients.go_on()?,
@@ -347,7 +346,7 @@ impl Bench<'_> {
         Ok(Running { server, clients, attached: Some(attached) })
     }
 
-    /// A server whose memory lies as it would under the setup's settings.
+    /// A server whose memory is laid out as under the setup's settings.
     fn serve<'a>(&mut self, setup: PostgresSetup, data: &'a Data) -> Result<PostgresServer<'a>> {
         match setup {
             PostgresSetup::Always | PostgresSetup::Hugepilot => {
@@ -368,7 +367,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Waits until nothing more comes to be huge: seconds until nine tenths was, and how much it is.
+    /// Waits until nothing more becomes huge: the seconds until nine tenths were, and the total.
     fn wait_until_huge(&self, pid: u32, attached: &mut ToolProcess, asked: Instant) -> Result<(f64, u64)> {
         self.bar.set_message("waiting until the buffers are on huge pages");
         let mut seen: Vec<(Duration, u64)> = Vec::new();
@@ -394,7 +393,7 @@ impl Bench<'_> {
         let begun = Instant::now();
         let ends = begun + Duration::from_secs(load.seconds.into());
         let cpu_before = server.cpu_time()?;
-        // Page tables near the end, and what a second took of CPU time, in microseconds.
+        // Page tables near the end of the turn, and CPU time per second, in microseconds.
         let near_the_end = || {
             self.stop.sleep_until(ends - BEFORE_END)?;
             let cpu = Nanos(server.cpu_time()?.0 - cpu_before.0);
@@ -419,7 +418,7 @@ impl Bench<'_> {
         Ok(PostgresTurn { round, setup, per_second, page_tables_bytes, cpu_us: cpu / per_second.max(1.0) })
     }
 
-    /// What hugepilot takes of one processor to observe a server under load. It is not stopped meanwhile, because it saves up what it may take.
+    /// hugepilot's share of one processor while it observes a server under load. It is not stopped before, because it would save up CPU time.
     fn observing_cpu_share(&self, running: &Running<'_>) -> Result<f64> {
         let (tool, clients) = running.attached.as_ref().zip(running.clients.as_ref()).context("nobody is observed")?;
         self.bar.set_message("what observing takes");
@@ -432,7 +431,7 @@ impl Bench<'_> {
         Ok(share)
     }
 
-    /// A turn with hugepilot at work and one with it at rest, in an order that changes from pair to pair.
+    /// A turn with hugepilot at work and one with hugepilot stopped, in an order that changes from pair to pair.
     fn observed(&self, pair: u32, running: &Running<'_>) -> Result<Observed> {
         let tool = running.attached.as_ref().context("hugepilot is not attached")?;
         let mut seen = Observed { observed_per_second: 0.0, alone_per_second: 0.0 };
@@ -449,7 +448,7 @@ impl Bench<'_> {
         Ok(seen)
     }
 
-    /// A new server under a constant load, left alone twice, and then promoted.
+    /// A new server under constant load is left alone twice, and then promoted.
     fn felt(&mut self, data: &Data) -> Result<Felt> {
         self.bar.set_message("what clients notice");
         let server = self.serve(PostgresSetup::Hugepilot, data)?;
@@ -472,7 +471,7 @@ impl Bench<'_> {
         let seen = |from, to| -> Result<LoadSeen> {
             log.between(from, to, WINDOW).with_context(|| format!("pgbench logged nothing from {from} to {to}"))
         };
-        // Not beyond the load.
+        // Not later than the end of the load.
         let ended = began + seconds.clamp(2.0, PROMOTION.as_secs_f64() - 4.0);
         Ok(Felt {
             alone: seen(first, second)?,
@@ -483,21 +482,21 @@ impl Bench<'_> {
     }
 }
 
-/// What pgbench said when it had ended.
+/// pgbench's output after its end.
 fn told(pgbench: Child) -> Result<f64> {
     let output = pgbench.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     transactions_per_second(&String::from_utf8_lossy(&output.stdout)).with_context(|| said.trim().to_owned())
 }
 
-/// Ends pgbench early; what it would have said is of no use.
+/// Ends pgbench early; its output is not used.
 fn end(pgbench: &mut Child) {
-    // Ends with an error only when it has ended already.
+    // Fails only if it has already ended.
     let _ = pgbench.kill();
     let _ = pgbench.wait();
 }
 
-/// The log files of pgbench's threads, which are removed.
+/// Reads and removes the log files of pgbench's threads.
 fn read_log(directory: &Path) -> Result<Log> {
     let mut log = Log::default();
     for entry in std::fs::read_dir(directory)? {

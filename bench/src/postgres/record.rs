@@ -1,6 +1,6 @@
-//! Raw results: every turn, as it is kept in a file.
+//! Raw results: every turn, as saved in a file.
 //!
-//! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
+//! Owns: the format of that file, `"version": 1`. Never touches: conclusions; each report draws them from the file anew.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -28,15 +28,15 @@ pub enum PostgresSetup {
 /// One file of raw results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PostgresRecord {
-    /// Tells it from other results: "postgres".
+    /// Distinguishes it from other results: "postgres".
     pub(super) kind: String,
-    /// 1; a file with another number is refused.
+    /// 1; a file with another number is rejected.
     pub(super) version: u32,
-    /// Where it was measured.
+    /// The machine measured.
     pub machine: MachineDescription,
     /// What clients did.
     pub script: Script,
-    /// How many there were.
+    /// The number of clients.
     pub clients: u32,
     /// How long they had been connected.
     pub connections: Connections,
@@ -47,18 +47,18 @@ pub struct PostgresRecord {
     /// Whether hugepilot was attached with --fast.
     #[serde(default)]
     pub fast: bool,
-    /// Rounds asked for; fewer turns are here when the run was stopped.
+    /// Rounds requested; the file has fewer turns if the run was stopped.
     pub rounds: u32,
-    /// Where the order of setups starts.
+    /// The seed for the order of setups.
     pub seed: u64,
     /// What hugepilot did to each server that it was attached to.
     pub attached: Vec<Attached>,
-    /// What a server felt while it was promoted.
+    /// The effect of a promotion on a server in the meantime.
     pub felt: Vec<Felt>,
     /// The server that hugepilot promoted, with hugepilot at work and at rest.
     #[serde(default)]
     pub observed: Vec<Observed>,
-    /// Of one processor, what hugepilot took to observe that server for a minute; None where that was not measured.
+    /// hugepilot's share of one processor while it observed that server for a minute; None if that was not measured.
     #[serde(default)]
     pub observing_cpu_share: Option<f64>,
     /// In the order in which they ran.
@@ -68,46 +68,46 @@ pub struct PostgresRecord {
 /// Transactions of one setup for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PostgresTurn {
-    /// From 0.
+    /// Counted from 0.
     pub round: u32,
     /// The server measured.
     pub setup: PostgresSetup,
     /// Transactions a second.
     pub per_second: f64,
-    /// What the page tables of all its processes took, near the end of the turn.
+    /// The size of the page tables of all its processes, near the end of the turn.
     pub page_tables_bytes: u64,
-    /// CPU time of the server for each transaction, in microseconds; 0 where it was not measured.
+    /// CPU time of the server per transaction, in microseconds; 0 if it was not measured.
     #[serde(default)]
     pub cpu_us: f64,
 }
 
-/// What attaching did.
+/// The effect of attaching.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attached {
-    /// What `explain --children` said before, under load: the gain that it expected, in percent.
+    /// The gain in percent that `explain --children` predicted before, under load.
     pub forecast: serde_json::Value,
-    /// From the start of hugepilot until nine tenths of what came to be huge was.
+    /// From hugepilot's start until nine tenths of the final huge memory was huge.
     pub seconds: f64,
-    /// Shared memory that came to be on huge pages.
+    /// Shared memory put on huge pages.
     pub huge_bytes: u64,
-    /// What it cost the machine: MemAvailable less.
+    /// The decrease of MemAvailable.
     pub taken_bytes: i64,
 }
 
-/// A server under a constant load, left alone twice, and then promoted.
+/// A server under constant load that was left alone twice and then promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Felt {
     /// Nobody touched it.
     pub alone: LoadSeen,
-    /// Nobody touched it, once more.
+    /// Nobody touched it again.
     pub alone_again: LoadSeen,
     /// While it was promoted.
     pub promotion: LoadSeen,
-    /// How long that took.
+    /// How long the promotion took.
     pub seconds: f64,
 }
 
-/// A server that goes on being observed, and the same while nobody observes it.
+/// A server while it is observed, and while it is not.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// Transactions a second with hugepilot at work.
@@ -117,7 +117,7 @@ pub struct Observed {
 }
 
 impl PostgresRecord {
-    /// Without turns.
+    /// A record without turns.
     pub fn new(machine: MachineDescription) -> Self {
         Self { kind: "postgres".to_owned(), version: VERSION, machine, ..Self::default() }
     }
@@ -129,7 +129,7 @@ pub mod tests {
     use crate::kept::{ResultKind, parse};
     use crate::outputs::json_lines;
 
-    /// So many rounds, in which hugepilot's server does so many times as much as the default's, and the pool's twice as much.
+    /// Rounds in which hugepilot's server does `times` as much as the default's, and the pool's twice as much.
     pub fn record(rounds: u32, times: f64) -> PostgresRecord {
         let turn = |round, setup, times: f64, page_tables_bytes| {
             let per_second = times * (10_000.0 + f64::from(round * 300));

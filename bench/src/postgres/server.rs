@@ -1,7 +1,6 @@
-//! A PostgreSQL server: its data, its start under a setup, its end, and pgbench, which makes the load.
+//! A PostgreSQL server: its data, its start under a setup, its end, and pgbench, which loads it.
 //!
-//! Owns: a directory below the one that it is given, and the processes that it starts there. Never touches: other servers, or the machine's
-//! settings.
+//! Owns: a directory below the given one, and the processes that it starts there. Never touches: other servers, or the machine's settings.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -22,17 +21,17 @@ use crate::process::BoundChild;
 
 /// PostgreSQL refuses to run as root.
 const USER: &str = "postgres";
-/// A directory for each version.
+/// Has a directory for each version.
 const INSTALLED: &str = "/usr/lib/postgresql";
-/// It checkpoints before it ends.
+/// It writes a checkpoint before it ends.
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(50);
-/// What pgbench's tables take for each unit of its scale, their index included.
+/// The size of pgbench's tables per unit of scale, including their index.
 const OF_SCALE: u64 = 15 << 20;
-/// Of the buffers that data fills, so that all of it stays in them.
+/// The share of the buffers that data fills, so that all of it stays cached.
 const FILLED: f64 = 0.92;
 
-/// Where PostgreSQL's programs are.
+/// The location of PostgreSQL's programs.
 #[derive(Clone, Debug)]
 pub struct Programs(pub PathBuf);
 
@@ -44,14 +43,14 @@ pub struct Data {
     buffers: Bytes,
 }
 
-/// A server that answers.
+/// A running server.
 pub struct PostgresServer<'a> {
     data: &'a Data,
     child: BoundChild,
 }
 
 impl Programs {
-    /// In this directory, or where Debian has them. Errors: nowhere.
+    /// Finds them in this directory, or in Debian's. Errors: they are in neither.
     pub fn find(directory: Option<PathBuf>) -> Result<Self> {
         let version = |path: &Path| path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
         let newest = || {
@@ -68,7 +67,7 @@ impl Programs {
         Ok(Self(directory))
     }
 
-    /// A command that runs one of them as PostgreSQL's user, and ends when we do.
+    /// A command that runs one of them as PostgreSQL's user, and that ends when we do.
     fn words(&self, program: &str, words: &[&str]) -> Vec<OsString> {
         let user = [format!("--reuid={USER}"), format!("--regid={USER}")];
         let before = ["setpriv", &user[0], &user[1], "--init-groups", "--pdeathsig=INT", "--"].map(OsString::from);
@@ -88,7 +87,7 @@ impl Programs {
         command
     }
 
-    /// Runs one to its end. Errors: it fails, with what it said.
+    /// Runs one until it ends. Errors: it fails; the error has its output.
     fn run(&self, program: &str, words: &[&str]) -> Result<String> {
         let output = self.command(program, words).output().with_context(|| format!("cannot start {program}"))?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -98,7 +97,7 @@ impl Programs {
 }
 
 impl Data {
-    /// Tables that fill the buffers, in a new directory below this one.
+    /// Creates tables that fill the buffers, in a new directory below this one.
     pub fn create(programs: &Programs, below: &Path, buffers: Bytes, stop: &Stop) -> Result<Self> {
         let owned = |path: &Path| Command::new("chown").arg(format!("{USER}:")).arg(path).status();
         owned(below).with_context(|| format!("cannot give {} to {USER}", below.display()))?;
@@ -113,7 +112,7 @@ impl Data {
         Ok(data)
     }
 
-    /// The same data once more, for a server beside the first.
+    /// A second copy of the data, for a server that runs beside the first.
     pub fn copy(&self, name: &str) -> Result<Self> {
         let directory = self.directory.with_file_name(name);
         let copied = Command::new("cp").args(["-a", "--reflink=auto"]).args([&self.directory, &directory]).status()?;
@@ -121,7 +120,7 @@ impl Data {
         Ok(Self { directory, programs: self.programs.clone(), ..*self })
     }
 
-    /// A server on it, with all tables in its buffers.
+    /// Starts a server on it, with all tables in its buffers.
     pub fn serve(&self, huge_pages: &str, stop: &Stop) -> Result<PostgresServer<'_>> {
         let server = self.start(huge_pages, &[], stop)?;
         for relation in ["pgbench_accounts", "pgbench_accounts_pkey", "pgbench_tellers", "pgbench_branches"] {
@@ -155,18 +154,18 @@ impl Data {
 }
 
 impl PostgresServer<'_> {
-    /// The postmaster.
+    /// The postmaster's process id.
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
 
-    /// Runs a program on it to its end.
+    /// Runs a program against it until it ends.
     fn on_it(&self, program: &str, words: &[&str]) -> Result<String> {
         self.data.programs.run(program, &[&["-h", self.data.path()], words].concat())
     }
 
-    /// Starts pgbench, which ends after so many seconds. What it asks for at a constant rate comes before ordinary work: it stands for other
-    /// machines.
+    /// Starts pgbench, which ends after the load's time. At a constant rate it runs at a higher priority than ordinary work, because it stands for
+    /// other machines.
     pub fn load(&self, load: &Load) -> Result<Child> {
         let words = load.words();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -179,7 +178,7 @@ impl PostgresServer<'_> {
         command.spawn().context("cannot start pgbench")
     }
 
-    /// What the page tables of all its processes take.
+    /// The size of the page tables of all its processes.
     pub fn page_tables(&self) -> Result<Bytes> {
         let root = Root::host();
         let children = descendants(&root, self.pid())?.into_iter();
@@ -187,7 +186,7 @@ impl PostgresServer<'_> {
         Ok(children.chain([self.pid()]).map(of).sum())
     }
 
-    /// CPU time of all its processes so far, of those that have ended, too.
+    /// CPU time of all its processes so far, including those that have ended.
     pub fn cpu_time(&self) -> Result<Nanos> {
         Ok(FamilyUsage::read(&Root::host(), self.pid())?.cpu_time)
     }
@@ -197,7 +196,7 @@ impl PostgresServer<'_> {
         &self.data.directory
     }
 
-    /// Ends it in order. Errors: it did not end.
+    /// Shuts it down properly. Errors: it did not end.
     pub fn stop(mut self) -> Result<()> {
         PidFd::open(self.pid())?.signal(Signal::INT)?;
         let asked = Instant::now();

@@ -1,4 +1,4 @@
-//! The report: throughput and page tables of each setup, what attaching did, and the figures.
+//! The report: throughput and page tables of each setup, the effect of attaching, and the figures.
 //!
 //! Owns: layout, rounding, and what each figure demands. Never touches: measurements.
 
@@ -104,7 +104,7 @@ fn forecast_figures(record: &PostgresRecord, attached: &Attached) -> [JudgedFigu
     };
     [
         figure("the throughput's gain", ratio(record, PostgresSetup::Hugepilot, PostgresSetup::Default, per_second)),
-        // Without the clients' own time, and what the kernel's threads took of the machine meanwhile.
+        // Excludes the clients' own time and the time that kernel threads took.
         figure(
             "the gain of the server's CPU time",
             ratio(record, PostgresSetup::Default, PostgresSetup::Hugepilot, cpu_us),
@@ -133,7 +133,8 @@ fn felt_figure(felt: &[Felt]) -> JudgedFigure {
     JudgedFigure::of_ratio("p99 while promoted <= 1.5 x alone", p99, noise, Bound::AtMost(1.5))
 }
 
-/// Whether the speed that was expected is within a factor 1.5 of the gain that came; where next to nothing came, that nothing was expected.
+/// Whether the predicted gain is within a factor of 1.5 of the measured one; if the measured one is next to nothing, whether the predicted one is,
+/// too.
 fn is_near(likely_percent: f64, gained: Interval) -> bool {
     const NOTHING: f64 = 2.0;
     let gained_percent = 100.0 * (gained.estimate - 1.0);
@@ -163,7 +164,7 @@ fn typical(record: &PostgresRecord, setup: PostgresSetup, number: fn(&PostgresTu
     median_of(record.turns.iter().filter(|turn| turn.setup == setup).map(number))
 }
 
-/// One setup against another, round by round.
+/// One setup relative to another, round by round.
 fn ratio(
     record: &PostgresRecord,
     subject: PostgresSetup,

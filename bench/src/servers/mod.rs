@@ -1,9 +1,9 @@
-//! Other servers than PostgreSQL: what hugepilot does to them when nothing but its defaults is used.
+//! Servers other than PostgreSQL: the effect of hugepilot on them with its defaults only.
 //!
 //! Owns: the command, and the order of turns. Never touches: how servers are started or loaded.
 //!
-//! Two servers of a kind run beside each other and take turns in being loaded; hugepilot is attached to the second one, or has started it
-//! where it forbids itself all huge pages but a pool's.
+//! Two servers of a kind run side by side and are loaded in turn. hugepilot is attached to the second one; if that server disables all huge pages
+//! except a pool's, hugepilot starts it.
 
 mod program;
 mod record;
@@ -36,11 +36,11 @@ Examples:
 Needs mariadb-server and sysbench, gunicorn and apache2-utils, redis-server and redis-tools, for those that are named.";
 
 const SETUPS: [ServerSetup; 3] = [ServerSetup::Default, ServerSetup::DefaultAgain, ServerSetup::Hugepilot];
-/// hugepilot has done what it will when nothing has come during so many turns.
+/// hugepilot is done when nothing more became huge during this many turns.
 const SETTLED: usize = 4;
-/// Turns that are waited for that at most.
+/// The limit on turns for that.
 const PATIENCE: usize = 40;
-/// What is under way at the end of a turn is in memory still.
+/// Requests in progress at the end of a turn still occupy memory.
 const REST: Duration = Duration::from_millis(200);
 
 /// `servers`
@@ -66,7 +66,7 @@ pub struct ServersArguments {
 }
 
 impl ServersArguments {
-    /// Measures, and reports what was measured even when it ends early.
+    /// Measures, and reports what was measured even if it ends early.
     pub fn run(&self) -> Result<()> {
         self.outputs.check()?;
         let tool = Tool::find(self.hugepilot.clone())?;
@@ -125,7 +125,7 @@ impl ServersArguments {
     }
 }
 
-/// Attaches hugepilot under load, and waits until nothing more comes to be huge.
+/// Attaches hugepilot under load, and waits until nothing more becomes huge.
 fn attach(tool: &Tool, server: &mut RunningServer, stop: &Stop) -> Result<ToolProcess> {
     let mut attached = tool.attach_family(server.pid()?, false)?;
     let (mut largest, mut still) = (0, 0);
@@ -147,12 +147,12 @@ fn family(pid: u32) -> Result<impl Iterator<Item = u32>> {
     Ok(descendants(&Root::host(), pid)?.into_iter().chain([pid]))
 }
 
-/// Memory of one process on huge pages; none of one that has ended meanwhile.
+/// Memory of one process on huge pages; 0 if it has ended.
 fn huge(pid: u32) -> u64 {
     huge_memory(pid).map_or(0, |bytes| bytes.0)
 }
 
-/// Private memory of a server, that of children counted where they have written to it.
+/// Private memory of a server; for children, the memory that they have written to.
 fn own_memory(pid: u32) -> Result<Bytes> {
     let own = |pid| {
         ProcessStatus::read(&Root::host(), pid).map_or(Bytes(0), |status| Bytes(status.rss_anon.0 + status.hugetlb.0))

@@ -1,4 +1,4 @@
-//! The servers: how each is filled, started and loaded, and how its load tells its speed.
+//! The servers: how each is filled, started and loaded, and how its load reports its speed.
 //!
 //! Owns: their command lines. Never touches: the machine's settings, or directories other than the one that it is given.
 
@@ -18,15 +18,15 @@ use serde::{Deserialize, Serialize};
 use crate::process::BoundChild;
 use crate::tool::Tool;
 
-/// A server that does not answer by then has failed; it may have to be filled first.
+/// The time limit for a server to answer; it may have to be filled first.
 const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(100);
-/// MariaDB's own memory for pages of tables.
+/// MariaDB's own cache for pages of tables.
 const BUFFER_POOL: Bytes = Bytes(2 << 30);
-/// Where the web server listens: the first of two.
+/// The web server's port; the second server has the next one.
 const FIRST_PORT: u16 = 18_080;
 
-/// A web application with 1 GiB of memory that all workers share by fork; a request reads a thousand places of it.
+/// A web application with 1 GiB of memory that all workers share by fork; a request reads a thousand locations in it.
 const APPLICATION: &str = "\
 import array, random
 memory = array.array('q', bytes(1 << 30))
@@ -50,21 +50,21 @@ pub enum ServerProgram {
 
 shown_as_typed!(ServerProgram);
 
-/// Where a server is started, and how.
+/// Where and how a server is started.
 pub struct ServerPlace<'a> {
-    /// A directory of its own.
+    /// Its own directory.
     pub directory: PathBuf,
     /// Whether it is the first or the second of its kind.
     pub number: u16,
     /// How long it is loaded.
     pub seconds: u32,
-    /// What starts it by `hugepilot run`, on pages of a pool.
+    /// The tool that starts it by `hugepilot run` on a pool's pages.
     pub tool: Option<&'a Tool>,
     /// Ends everything early.
     pub stop: &'a Stop,
 }
 
-/// A server that answers.
+/// A running server.
 pub struct RunningServer {
     child: BoundChild,
     /// `hugepilot run` is the child, and the server is its child.
@@ -74,12 +74,12 @@ pub struct RunningServer {
 }
 
 impl ServerProgram {
-    /// What it needs of a pool, where that is the only way to huge pages: MariaDB forbids itself all others (`PR_SET_THP_DISABLE`).
+    /// The pool that it needs, if that is its only way to huge pages: MariaDB disables all others (`PR_SET_THP_DISABLE`).
     pub fn pool(self) -> Option<Bytes> {
         (self == ServerProgram::Mariadb).then_some(Bytes(BUFFER_POOL.0 + BUFFER_POOL.0 / 8))
     }
 
-    /// Starts one, fills it and waits until it answers.
+    /// Starts it, fills it and waits until it answers.
     pub fn start(self, place: &ServerPlace<'_>) -> Result<RunningServer> {
         std::fs::create_dir_all(&place.directory)?;
         let directory = place.directory.to_str().context("the directory's name is not plain")?;
@@ -91,7 +91,7 @@ impl ServerProgram {
         Ok(RunningServer { child, is_below_tool: place.tool.is_some(), load: words(&load), program: self })
     }
 
-    /// What a load printed, in requests a second.
+    /// The load's output in requests a second.
     fn per_second(self, printed: &str) -> Option<f64> {
         let after = match self {
             ServerProgram::Mariadb => printed.split_once("transactions:")?.1.split_once('(')?.1,
@@ -102,7 +102,7 @@ impl ServerProgram {
     }
 }
 
-/// Each starts a server in that directory, and answers with the command that loads it.
+/// Each method starts a server in that directory, and returns the command that loads it.
 impl ServerPlace<'_> {
     fn start_mariadb(&self, directory: &str) -> Result<(BoundChild, String)> {
         run(&format!("mariadb-install-db --no-defaults --user=root --datadir={directory}/data --skip-test-db"))?;
@@ -148,7 +148,7 @@ impl ServerPlace<'_> {
         if let Some(tool) = self.tool {
             command.push(tool.path().into());
             command.extend(["run", "--pages", "2M", "--"].map(OsString::from));
-            // The server ends with hugepilot.
+            // Makes the server end when hugepilot ends.
             command.extend([std::env::current_exe()?.into(), "bound".into(), "--".into()]);
         }
         command.extend(words(line).into_iter().map(OsString::from));
@@ -157,7 +157,7 @@ impl ServerPlace<'_> {
 }
 
 impl RunningServer {
-    /// Its first process.
+    /// The process id of its first process.
     pub fn pid(&self) -> Result<u32> {
         let child = self.child.pid();
         if !self.is_below_tool {
@@ -166,7 +166,7 @@ impl RunningServer {
         descendants(&Root::host(), child)?.first().copied().context("hugepilot has started no server")
     }
 
-    /// Loads it for some seconds: requests a second. Errors: it has ended, or the load fails.
+    /// Loads it for some seconds and returns requests a second. Errors: it has ended, or the load fails.
     pub fn load(&mut self) -> Result<f64> {
         self.child.check()?;
         let printed = output(&self.load)?;
@@ -174,7 +174,7 @@ impl RunningServer {
     }
 }
 
-/// Words of a line; a space that is escaped separates none, and two spaces have an empty word between them.
+/// Words of a line; an escaped space separates none, and two spaces have an empty word between them.
 fn words(line: &str) -> Vec<String> {
     line.replace("\\ ", "\0").split(' ').map(|word| word.replace('\0', " ")).collect()
 }

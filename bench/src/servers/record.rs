@@ -1,6 +1,6 @@
-//! Raw results: every turn, as it is kept in a file, and the report that is drawn from them.
+//! Raw results: every turn, as saved in a file, and the report drawn from them.
 //!
-//! Owns: the shape of that file, `"version": 1`, and what each figure demands. Never touches: measurements.
+//! Owns: the format of that file, `"version": 1`, and the requirements of each figure. Never touches: measurements.
 
 use heat::statistics::Interval;
 use heat::units::Bytes;
@@ -13,33 +13,33 @@ use crate::machine::MachineDescription;
 use crate::table::{distinct, head, interval, table};
 use crate::verdict::{Bound, JudgedFigure};
 
-/// What a server may lose at most; less is not resolved.
+/// The most that a server may lose; smaller losses cannot be resolved.
 const LEVEL: f64 = 0.97;
 
 /// How a server is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerSetup {
-    /// As it is.
+    /// Unchanged.
     Default,
-    /// The same server once more, for the noise.
+    /// The same server again, to measure noise.
     DefaultAgain,
-    /// With `hugepilot attach --children`, or started by `hugepilot run` on pages of a pool.
+    /// With `hugepilot attach --children`, or started by `hugepilot run` on a pool's pages.
     Hugepilot,
 }
 
 /// Requests of one server for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerTurn {
-    /// From 0.
+    /// Counted from 0.
     pub round: u32,
-    /// Which server.
+    /// The server.
     pub program: ServerProgram,
-    /// How it is set up.
+    /// Its setup.
     pub setup: ServerSetup,
     /// Requests a second.
     pub per_second: f64,
-    /// Private memory of all its processes; what they share by fork counts in each.
+    /// Private memory of all its processes; memory shared by fork counts in each.
     pub own_bytes: u64,
     /// Memory on huge pages, counted the same way.
     pub huge_bytes: u64,
@@ -50,18 +50,18 @@ pub struct ServerTurn {
 pub struct ServersRecord {
     kind: String,
     version: u32,
-    /// Where it was measured.
+    /// The machine measured.
     pub machine: MachineDescription,
-    /// Seconds of each turn, roughly.
+    /// The approximate seconds of each turn.
     pub seconds: u32,
-    /// Rounds asked for; fewer turns are here when the run was stopped.
+    /// Rounds requested; the file has fewer turns if the run was stopped.
     pub rounds: u32,
     /// In the order in which they ran.
     pub turns: Vec<ServerTurn>,
 }
 
 impl ServersRecord {
-    /// Without turns.
+    /// A record without turns.
     pub fn new(machine: MachineDescription, seconds: u32, rounds: u32) -> Self {
         Self { kind: "servers".to_owned(), version: VERSION, machine, seconds, rounds, turns: Vec::new() }
     }
@@ -98,7 +98,7 @@ impl ServersRecord {
         self.turns.iter().filter(move |turn| (turn.program, turn.setup) == (program, setup))
     }
 
-    /// Requests a second of one setup against the default's, round by round.
+    /// Requests a second of one setup relative to the default's, round by round.
     fn ratio(&self, program: ServerProgram, setup: ServerSetup) -> Option<Interval> {
         let numbers = |setup| self.of(program, setup).map(|turn| (turn.round, turn.per_second));
         ratio_by_round(numbers(setup), numbers(ServerSetup::Default))

@@ -1,9 +1,9 @@
-//! The chase workload: random reads of eight bytes over memory that no cache holds.
+//! The chase workload: random reads of eight bytes over memory that fits in no cache.
 //!
-//! Owns: its patterns, the harness's side and the child's. Never touches: how the figures are judged.
+//! Owns: its patterns, and both the harness's and the child's side. Never touches: how the figures are judged.
 //!
-//! A dependent read needs the value of the one before for its address, so that each waits for the whole of a page walk
-//! and a cache miss; independent reads overlap as far as the processor can.
+//! A dependent read needs the value of the previous one for its address, so each read waits for a full page walk and cache miss; independent reads
+//! overlap as far as the processor allows.
 
 use std::ffi::CString;
 use std::hint::black_box;
@@ -19,11 +19,11 @@ use super::pages::{UsedPages, populate};
 use super::shape::{Running, Start, Workload};
 use crate::process::Pinning;
 
-/// How finely progress is reported.
+/// The resolution of progress reports.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Reads between two checks of the clock.
 const READS_PER_CHECK: u64 = 1 << 14;
-/// Words in a cache line: reads go to the first word of a line, so that no line is read for two words.
+/// Words in a cache line: reads go to the first word of a line, so that each line has only one target.
 const WORDS_PER_LINE: usize = 8;
 
 /// Whether a read waits for the one before.
@@ -88,7 +88,7 @@ impl Workload for Chase {
 }
 
 impl ChaseChild {
-    /// The child's whole life.
+    /// Runs the child.
     pub fn run(&self) -> Result<()> {
         if let Some(name) = &self.called {
             rustix::thread::set_name(&CString::new(name.as_str())?)?;
@@ -110,7 +110,7 @@ impl ChaseChild {
 
 fn read_dependent(words: &[u64], mut state: u64) -> u64 {
     for _ in 0..READS_PER_CHECK {
-        // The words read are zero, which the processor cannot know before it has them.
+        // The words read are zero, but the processor cannot know that before it has them.
         state = step(state).wrapping_add(words[place(state, words.len())]);
     }
     state

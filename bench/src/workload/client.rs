@@ -1,6 +1,6 @@
-//! Workloads as applications that manage their own memory, by libhps.
+//! Workloads as applications that manage their own memory through libhps.
 //!
-//! Owns: registering. Never touches: what the work is.
+//! Owns: registering. Never touches: the work itself.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use hugepilot_os::memory::AlignedMemory;
 
 use super::shape::{Role, Start};
 
-/// How often a list comes at most; short, so that what there is to convert is converted soon.
+/// The shortest interval between lists; short, so that memory is converted soon.
 const INTERVAL_MS: u32 = 200;
 
 /// The child's arguments.
@@ -30,7 +30,7 @@ pub struct ClientArguments {
     max_huge: Option<Bytes>,
 }
 
-/// Wants nothing done.
+/// An application that converts nothing.
 struct KeepsAll;
 
 impl Application for KeepsAll {
@@ -40,7 +40,7 @@ impl Application for KeepsAll {
 }
 
 impl ClientArguments {
-    /// Tracked while what is answered lives.
+    /// Tracked while the returned value exists.
     pub fn register(&self, memory: &AlignedMemory) -> Result<Option<ProcessTracking>> {
         let Some(socket) = self.client.clone() else { return Ok(None) };
         let range = Range { start: memory.address(), end: memory.address() + memory.len() as u64 };
@@ -62,7 +62,7 @@ impl ClientArguments {
     }
 }
 
-/// The words for it.
+/// The arguments for it.
 pub fn words(how: Start<'_>) -> Vec<String> {
     match how {
         Start::AsItIs | Start::IdleClient | Start::Launched { .. } => Vec::new(),

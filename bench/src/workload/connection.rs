@@ -1,10 +1,9 @@
 //! A connection to a server of items over a Unix socket: bulk loading, then reads with many outstanding requests.
 //!
-//! Owns: one stream, and what is under way on it. Never touches: the server process.
+//! Owns: one stream, and the requests on it. Never touches: the server process.
 //!
-//! Reads are sent in batches on several connections in turn: while one batch is read here the server works on the
-//! others, so the server and not the client is what limits. A request's latency is its batch's: from writing the batch to having read
-//! all of it.
+//! Reads are sent in batches on several connections in turn: while this client reads one batch the server works on the others, so the server and not
+//! the client is the limit. A request's latency is that of its batch: from writing the batch until all of it has been read.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,10 +16,10 @@ use super::wire::{END_OF_VALUE, Wire, check_value};
 
 /// Bytes written at once while loading.
 const LOAD_CHUNK: usize = 256 << 10;
-/// A server that is silent for so long has lost a request.
+/// A server that is silent for this long has lost a request.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One connection, with at most one batch under way.
+/// One connection, with at most one outstanding batch.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
@@ -33,7 +32,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to a server whose values all have one size.
+    /// Connects to a server whose values all have the same size.
     pub fn open(socket: &Path, wire: Wire, value_size: usize) -> Result<Self> {
         let stream = UnixStream::connect(socket).with_context(|| format!("cannot connect to {}", socket.display()))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -46,7 +45,7 @@ impl Connection {
         Self { stream, wire, value_size, request, response, items, sent: Instant::now() }
     }
 
-    /// Stores the given items; only the end of all is answered.
+    /// Stores the given items; the server answers only once, at the end.
     pub fn load(&mut self, items: impl Iterator<Item = u64>, mut between: impl FnMut() -> Result<()>) -> Result<()> {
         let quiet = self.wire.quiet_load();
         let mut chunk = Vec::with_capacity(LOAD_CHUNK + self.value_size + 64);
@@ -79,7 +78,7 @@ impl Connection {
         self.stream.write_all(&self.request).context("the server stopped taking requests")
     }
 
-    /// Receives the batch under way, checks each value, and tells how long the batch took.
+    /// Receives the outstanding batch, checks each value, and returns the time that the batch took.
     pub fn receive(&mut self) -> Result<Duration> {
         let header = self.wire.header(self.value_size);
         let size = header.len() + self.value_size + END_OF_VALUE.len();
@@ -108,7 +107,7 @@ impl Connection {
         number.with_context(|| format!("Redis answered DBSIZE with '{}'", answer.escape_debug()))
     }
 
-    /// What a command is answered, up to the end that is known of its answers.
+    /// The answer to a command, up to its known end.
     fn ask(&mut self, command: &[u8], end: &[u8]) -> Result<String> {
         self.stream.write_all(command)?;
         let mut text = Vec::new();

@@ -1,10 +1,10 @@
 //! A histogram of latencies with a fixed size and a fixed relative error.
 //!
-//! Owns: counting and percentiles, and how counts are passed from process to process. Never touches: clocks.
+//! Owns: counting and percentiles, and how processes exchange counts. Never touches: clocks.
 
 use serde::{Deserialize, Serialize};
 
-/// Steps for each doubling: a value is off by at most 1/64, and its step is found without a division.
+/// Steps per doubling: a value is off by at most 1/64, and finding its step needs no division.
 const STEPS_LOG2: u32 = 6;
 const STEPS: usize = 1 << STEPS_LOG2;
 /// Up to 2^36 ns, 68 seconds; longer latencies count as that.
@@ -17,7 +17,7 @@ pub struct Histogram {
     counts: Vec<u32>,
 }
 
-/// The buckets that are not empty, each with its number.
+/// The non-empty buckets with their numbers.
 #[derive(Serialize, Deserialize)]
 struct Sparse(Vec<(usize, u32)>);
 
@@ -28,7 +28,7 @@ impl From<Histogram> for Sparse {
 }
 
 impl From<Sparse> for Histogram {
-    /// A number that is too large means the longest latency.
+    /// A bucket number that is too large counts as the longest latency.
     fn from(Sparse(buckets): Sparse) -> Self {
         let mut histogram = Self::default();
         for (bucket, count) in buckets {
@@ -45,7 +45,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts `times` operations that took this long.
+    /// Counts `times` operations of this duration.
     pub fn add(&mut self, nanoseconds: u64, times: u32) {
         self.counts[bucket(nanoseconds)] += times;
     }
@@ -55,7 +55,7 @@ impl Histogram {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
     }
 
-    /// The latency that this share of operations does not exceed; None without operations.
+    /// The latency that this share of operations does not exceed; None if there are no operations.
     pub fn percentile(&self, share: f64) -> Option<u64> {
         let total: u64 = self.counts.iter().map(|&count| u64::from(count)).sum();
         let wanted = ((total as f64 * share).ceil() as u64).max(1);
@@ -68,7 +68,7 @@ impl Histogram {
     }
 }
 
-/// Values below STEPS have a bucket each; above, the top bits choose the doubling and the step in it.
+/// Each value below STEPS has its own bucket; above, the top bits select the doubling and the step within it.
 fn bucket(nanoseconds: u64) -> usize {
     if nanoseconds < STEPS as u64 {
         return nanoseconds as usize;

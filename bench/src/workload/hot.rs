@@ -1,9 +1,9 @@
-//! The hot workload: dependent random reads that favour some regions of the memory, known to the harness.
+//! The hot workload: dependent random reads that favour some regions of the memory; the harness knows which.
 //!
-//! Owns: which regions, the harness's side and the child's. Never touches: how the figures are judged.
+//! Owns: the choice of regions, and both the harness's and the child's side. Never touches: how the figures are judged.
 //!
-//! Zipfian: the region of rank `i` is read in proportion to `i` to the power of -0.99, and which region has which rank is shuffled
-//! by the seed. Quarter: only a quarter of the memory is read, and SIGUSR1 moves that on to the next quarter.
+//! Zipfian: the region of rank `i` is read in proportion to `i` to the power of -0.99, and the seed shuffles the ranks. Quarter: only a quarter of
+//! the memory is read, and SIGUSR1 moves the reads to the next quarter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,12 +26,12 @@ use super::pages::{UsedPages, populate};
 use super::progress::Progress;
 use super::shape::{Running, Start, Workload};
 
-/// How finely progress is reported: several times in a sample of a quarter of a second.
+/// The resolution of progress reports: several per sample of a quarter of a second.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Reads between two checks of the clock.
 const READS_PER_CHECK: u64 = 1 << 14;
 const CONSTANT: f64 = 0.99;
-/// Draws are read off a table of so many, chosen by the top 16 bits of a random number.
+/// The size of the table of draws; the top 16 bits of a random number select one.
 const DRAWS: usize = 1 << 16;
 const WORDS_PER_REGION: usize = HUGE_PAGE as usize / 8;
 const QUARTERS: usize = 4;
@@ -76,7 +76,7 @@ pub struct HotChild {
 
 struct RunningHot {
     process: OwnProcess,
-    /// Regions from the start of the memory, those read most first; None where they move.
+    /// Regions relative to the start of the memory, those with most reads first; None if they move.
     ranking: Option<Vec<u32>>,
 }
 
@@ -128,14 +128,14 @@ impl Running for RunningHot {
     }
 }
 
-/// Tells a program with the pattern `quarter` to read the next quarter from now on.
+/// Makes a program with the pattern `quarter` read the next quarter.
 pub fn move_on(pid: u32) -> Result<()> {
     let target = PidFd::open(pid).with_context(|| format!("cannot open process {pid}"))?;
     target.signal(Signal::USR1).with_context(|| format!("cannot signal process {pid}"))
 }
 
 impl HotChild {
-    /// The child's whole life.
+    /// Runs the child.
     pub fn run(&self) -> Result<()> {
         let Hot { size, pattern, seed, .. } = self.setup;
         ensure!(regions(size) <= DRAWS / 16, "--size {size} is too large");
@@ -170,7 +170,7 @@ impl Hot {
             quarter = (quarter + usize::from(moves.swap(false, Ordering::Relaxed))) % QUARTERS;
             for _ in 0..READS_PER_CHECK {
                 let at = quarter * length + place(state, length);
-                // The words read are zero, which the processor cannot know before it has them.
+                // The words read are zero, but the processor cannot know that before it has them.
                 state = step(state).wrapping_add(words[at]);
             }
             READS_PER_CHECK
@@ -182,14 +182,14 @@ fn regions(size: Bytes) -> usize {
     (size.0 / HUGE_PAGE) as usize
 }
 
-/// Regions by how often they are read, most often first.
+/// Regions in descending order of reads.
 fn ranking(regions: usize, seed: u64) -> Vec<u32> {
     let mut ranking: Vec<u32> = (0..regions as u32).collect();
     ranking.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
     ranking
 }
 
-/// Each region as often as its rank says.
+/// Each region as often as its rank requires.
 fn draws(ranking: &[u32]) -> Vec<u32> {
     let weight = |rank: usize| ((rank + 1) as f64).powf(-CONSTANT);
     let whole: f64 = (0..ranking.len()).map(weight).sum();
@@ -201,7 +201,7 @@ fn draws(ranking: &[u32]) -> Vec<u32> {
     draws
 }
 
-/// The first word of a cache line: the top 16 bits choose the region, those below the line in it.
+/// The first word of a cache line: the top 16 bits select the region, the bits below them the line.
 fn place_by_rank(state: u64, draws: &[u32]) -> usize {
     let region = draws[(state >> 48) as usize] as usize;
     region * WORDS_PER_REGION + place(state << 16, WORDS_PER_REGION)

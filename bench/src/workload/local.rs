@@ -1,10 +1,10 @@
-//! The local workload: the counter-example, programs that huge pages do nothing for.
+//! The local workload: the counter-example, programs that huge pages do not help.
 //!
-//! Owns: its patterns, the harness's side and the child's. Never touches: how the figures are judged.
+//! Owns: its patterns, and both the harness's and the child's side. Never touches: how the figures are judged.
 //!
-//! Breadth-first: a search through a graph whose edges lead to near neighbours, as a speech decoder follows its hypotheses: the same
-//! part of the graph once for each frame of speech, then another part. Of a large memory little is in use at a time, and the TLB holds
-//! it. Small: dependent random reads over memory that the TLB holds as a whole.
+//! Breadth-first: searches a graph whose edges lead to near neighbours, as a speech decoder follows its hypotheses: the same part of the graph for
+//! each frame of speech, later another part. Of a large memory little is in use at a time, and the TLB covers it. Small: dependent random reads over
+//! memory that the TLB covers entirely.
 
 use std::time::Duration;
 
@@ -21,17 +21,17 @@ use super::pages::{WORDS_PER_PAGE, below};
 use super::shape::{Running, Start, Workload};
 use crate::process::Pinning;
 
-/// How finely progress is reported.
+/// The resolution of progress reports.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Vertices of the graph, which with their edges take 64 MiB.
+/// Vertices of the graph; with their edges they take 64 MiB.
 const VERTICES: usize = 1 << 21;
-/// Edges of each vertex.
+/// Edges per vertex.
 const EDGES: usize = 8;
-/// An edge leads to a vertex that is so near at most.
+/// The longest distance between a vertex and its neighbour.
 const NEAR: usize = 64;
 /// Vertices that a search reaches: 1 MiB of the graph.
 const REACHED: usize = 1 << 15;
-/// Frames of speech for which the same part of the graph is searched: twenty seconds of it.
+/// Frames of speech for which the same part of the graph is searched: twenty seconds.
 const SPEECH_FRAMES: u32 = 2048;
 /// Words of the small memory: 1 MiB.
 const SMALL_WORDS: usize = 1 << 17;
@@ -60,10 +60,10 @@ pub struct Local {
     pub seed: u64,
 }
 
-/// A graph, and the search that goes through it.
+/// A graph and the state of its searches.
 struct Decoder {
     neighbours: Vec<[u32; EDGES]>,
-    /// The search that reached each vertex last.
+    /// For each vertex, the last search that reached it.
     reached_by: Vec<u32>,
     search: u32,
     queue: Vec<u32>,
@@ -110,7 +110,7 @@ impl Workload for Local {
 }
 
 impl Local {
-    /// The child's whole life.
+    /// Runs the child.
     pub fn run(&self) -> Result<()> {
         match self.pattern {
             LocalPattern::BreadthFirst => self.decode(),
@@ -135,13 +135,13 @@ impl Local {
 
     fn read(&self) -> Result<()> {
         let mut words = vec![0u64; SMALL_WORDS];
-        // Memory that is only read is one page of zeros.
+        // Unwritten memory would be a single page of zeros.
         words.chunks_mut(WORDS_PER_PAGE).for_each(|page| page[WORDS_PER_PAGE - 1] = 1);
         print_line(&ReadyLine::at(words.as_ptr().addr() as u64, Bytes(words.len() as u64 * 8), "small", self.seed))?;
         let mut state = self.seed;
         report_every(INTERVAL, || {
             for _ in 0..READS_PER_CHECK {
-                // The words read are zero, which the processor cannot know before it has them.
+                // The words read are zero, but the processor cannot know that before it has them.
                 state = step(state).wrapping_add(words[place(state, words.len())]);
             }
             READS_PER_CHECK
@@ -156,7 +156,7 @@ impl Decoder {
         Self { neighbours, reached_by: vec![0; vertices], search: 0, queue: Vec::with_capacity(REACHED + EDGES) }
     }
 
-    /// Searches from a vertex until enough are reached; the edges followed.
+    /// Searches from a vertex until enough vertices are reached; returns the number of edges followed.
     fn search(&mut self, from: usize) -> u64 {
         self.search = self.search.wrapping_add(1);
         self.queue.clear();

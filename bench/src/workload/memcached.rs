@@ -1,6 +1,6 @@
 //! The memcached workload: the distribution's own server, unmodified, under YCSB's workload C (read-only, scrambled zipfian).
 //!
-//! Owns: how memcached is started, and whether it holds what it was given. Never touches: requests.
+//! Owns: how memcached is started, and whether it holds all items. Never touches: requests.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,16 +14,16 @@ use super::server::Server;
 use super::shape::{Role, Running, Start, Workload};
 use super::zipfian::Popularity;
 
-/// memcached's own bytes for each item, beside key and value: header, check-and-set number, and what slabs leave over.
+/// memcached's own bytes per item, in addition to key and value: header, check-and-set number, and unused space in slabs.
 const ITEM_OVERHEAD: u64 = 100;
 const ABSENT: &str = "memcached did not start: is it installed (apt-get install memcached, and for libhps integrations/memcached/build)?";
 
-/// How the server is started and loaded.
+/// The setup and load of the server.
 #[derive(Clone, Debug)]
 pub struct Memcached {
-    /// What it holds, and how it is asked for it.
+    /// The items and the requests.
     pub load: RequestLoad,
-    /// The memcached that compacts by libhps, as `integrations/memcached/build` makes it.
+    /// The memcached that compacts through libhps, built by `integrations/memcached/build`.
     pub compacting: OsString,
 }
 
@@ -107,7 +107,7 @@ impl Memcached {
         command
     }
 
-    /// One bucket an item, as experts set it; growing the table while loading would leave a second table behind.
+    /// One bucket per item, as experts set it; growing the table during the load would leave a second table behind.
     fn hash_power(&self) -> u32 {
         self.load.items.next_power_of_two().ilog2().clamp(16, 32)
     }

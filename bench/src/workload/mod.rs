@@ -1,8 +1,8 @@
 //! Workloads: programs under a steady load, and the progress that they report.
 //!
-//! Owns: which workloads there are, one file each, and what of them other harnesses may use: programs of their own that report their
-//! progress, and random choices. Never touches: configurations; a workload does not know under which one it runs, except that its own
-//! switch for huge pages may be asked for.
+//! Owns: the list of workloads, one file each, and what other harnesses may use of them: programs of their own that report progress, and random
+//! choices. Never touches: configurations; a workload does not know under which one it runs, except that its own option for huge pages may be
+//! requested.
 
 mod chase;
 mod client;

@@ -1,9 +1,9 @@
-//! An open loop of requests to a server: they are sent when their time has come, whether or not earlier ones are answered.
+//! An open loop of requests to a server: each is sent when it is due, whether or not earlier ones are answered.
 //!
 //! Owns: when requests are sent, and their latencies. Never touches: the server process.
 //!
-//! Requests come as a Poisson process. A latency counts from the time at which the request was to be sent, so that a stall is felt by
-//! all requests that fell into it and not only by the first (no coordinated omission).
+//! Requests arrive as a Poisson process. A latency counts from the time at which the request was due, so that a stall affects all requests that fell
+//! into it and not only the first (no coordinated omission).
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -25,36 +25,36 @@ use super::requests::RequestLoad;
 use super::wire::{END_OF_VALUE, Wire, check_value};
 use super::zipfian::ScrambledZipfian;
 
-/// A window: percentiles are taken in each.
+/// The length of a window; percentiles are computed for each.
 pub const WINDOW: Duration = Duration::from_millis(250);
-/// Before hugepilot's threads: clients stand for other machines, which hugepilot does not delay.
+/// Higher than hugepilot's threads: clients stand for other machines, which hugepilot does not delay.
 const PRIORITY: u8 = 3;
 const READ_AT_ONCE: usize = 64 << 10;
-/// Between two turns of sending and receiving, which each latency includes. Clients stand for other machines: who sent and received each
-/// request by itself would take a whole processor from the server.
+/// The time between two turns of sending and receiving, which is part of each latency. Clients stand for other machines; handling each request
+/// separately would take a whole processor from the server.
 const TURN: Duration = Duration::from_micros(50);
 
-/// What is sent.
+/// The requests to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenLoop {
     /// Requests a second, over all connections.
     pub requests_per_second: f64,
-    /// What is asked for, on how many connections.
+    /// The items requested, and the number of connections.
     pub clients: RequestLoad,
 }
 
-/// One connection, with any number of requests under way.
+/// One connection, with any number of outstanding requests.
 struct Pipe {
     stream: UnixStream,
     wire: Wire,
     to_send: Vec<u8>,
     received: Vec<u8>,
     part: Box<[u8]>,
-    /// When each was to be sent, and what it asks for; the oldest first.
+    /// When each outstanding request was due, and its item; the oldest first.
     waiting: VecDeque<(Instant, u64)>,
 }
 
-/// The times at which requests are due, a Poisson process.
+/// The times at which requests are due: a Poisson process.
 #[derive(Debug)]
 pub struct Arrivals {
     next: Instant,
@@ -62,7 +62,7 @@ pub struct Arrivals {
 }
 
 impl OpenLoop {
-    /// Sends until it is told to stop, an interval of progress for each window.
+    /// Sends until it is told to stop, and reports an interval of progress per window.
     pub fn run(&self, socket: &Path, progress: &Progress, stop: &Stop) -> Result<()> {
         let RequestLoad { wire, items, value_size, connections, popularity, seed, .. } = self.clients;
         let mut pipes = (0..connections).map(|_| Pipe::open(socket, wire)).collect::<Result<Vec<_>>>()?;
@@ -93,17 +93,17 @@ impl OpenLoop {
 }
 
 impl Arrivals {
-    /// From then on.
+    /// Starts at `start`.
     pub fn from(start: Instant, requests_per_second: f64) -> Self {
         Self { next: start, mean: 1.0 / requests_per_second }
     }
 
-    /// When the next is due.
+    /// When the next request is due.
     pub fn next(&self) -> Instant {
         self.next
     }
 
-    /// When the next is due, if that has come; goes on to the one after.
+    /// The time of the next request, if it is due; advances to the one after it.
     pub fn due(&mut self, now: Instant, random: &mut Xoshiro256PlusPlus) -> Option<Instant> {
         let due = self.next;
         (due <= now).then(|| {
@@ -137,7 +137,7 @@ impl Pipe {
         self.waiting.push_back((due, item));
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket takes.
     fn send(&mut self) -> Result<()> {
         while !self.to_send.is_empty() {
             match self.stream.write(&self.to_send) {
@@ -149,7 +149,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Takes the answers that have come, checks them, and hands over their latencies; how many there were.
+    /// Receives the available answers, checks them, and passes on their latencies; returns their number.
     fn receive(&mut self, value_size: usize, mut latency: impl FnMut(Duration)) -> Result<u64> {
         let Some(&(oldest, _)) = self.waiting.front() else { return Ok(0) };
         ensure!(oldest.elapsed() < PATIENCE, "no answer for {} s: were items evicted?", PATIENCE.as_secs());

@@ -1,7 +1,6 @@
-//! Workloads that are this very program, started again as a child: it maps memory, says that it is ready, and then
-//! prints a line for each interval of work.
+//! Workloads in this binary, started again as a child: it maps memory, reports that it is ready, and then prints a line for each interval of work.
 //!
-//! Owns: those lines, on both sides of the pipe. Never touches: what the work is.
+//! Owns: those lines, on both sides of the pipe. Never touches: the work itself.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -25,37 +24,37 @@ use crate::process::{BoundChild, Pinning};
 /// A killed program that takes longer to end is left to the kernel.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The line that says that memory is populated.
+/// The line that reports that memory is populated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadyLine {
-    /// Where the mapping starts.
+    /// The start of the mapping.
     pub address: u64,
-    /// How long it is.
+    /// Its size.
     pub size_bytes: u64,
-    /// What is done with it.
+    /// The access pattern.
     pub pattern: String,
-    /// Where its random numbers start.
+    /// The seed of its random numbers.
     pub seed: u64,
-    /// The process that prints it; whoever launched it may be another.
+    /// The process that prints it, which may differ from the one that was launched.
     pub pid: u32,
-    /// Why its memory is not on the pages that it asked for, where it asks for some itself.
+    /// Why its memory is not on the pages that it requested, if it requested any.
     pub refusal: Option<String>,
-    /// Requests that come a second, where it makes its load itself.
+    /// Requests that arrive per second, if it generates its own load.
     #[serde(default)]
     pub load: Option<OwnLoad>,
 }
 
-/// The load that a program makes for itself.
+/// The load that a program generates for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OwnLoad {
-    /// What it can do, as measured at its start.
+    /// Its capacity, measured at its start.
     pub capacity_per_second: f64,
-    /// What is asked of it.
+    /// The requests that arrive.
     pub requests_per_second: f64,
 }
 
 impl ReadyLine {
-    /// For a whole mapping, of which `size` counts.
+    /// For a whole mapping, whose first `size` bytes are used.
     pub fn of(mapping: &AlignedMemory, size: Bytes, pattern: &str, seed: u64) -> Self {
         Self::at(mapping.address(), size, pattern, seed)
     }
@@ -71,12 +70,12 @@ impl ReadyLine {
 pub struct OwnProcess {
     ready: ReadyLine,
     progress: Progress,
-    /// The program, where another process launched it and waits for it.
+    /// The program, if another process launched it and waits for it.
     launched: Option<PidFd>,
     child: BoundChild,
 }
 
-/// Prints one line at once; an error means that the harness is gone.
+/// Prints one line at once. Errors: the harness is gone.
 pub fn print_line(line: &impl Serialize) -> Result<()> {
     let mut output = std::io::stdout().lock();
     serde_json::to_writer(&mut output, line)?;
@@ -84,12 +83,12 @@ pub fn print_line(line: &impl Serialize) -> Result<()> {
     output.flush().context("nobody reads the progress any more")
 }
 
-/// Works until nobody reads the lines any more, of which one comes at each interval: `work` does some, and counts its operations.
+/// Works until the reader of the lines is gone, and prints a line per interval: `work` does a piece of work and returns its number of operations.
 pub fn report_every(interval: Duration, mut work: impl FnMut() -> u64) -> Result<()> {
     report_with_waits(|| work_for(interval, &mut work), || None)
 }
 
-/// As [`report_every`], where `work` does a whole interval's, and asks after each for the longest wait in it.
+/// Like [`report_every`], but `work` does the work of a whole interval, and this asks for the longest wait after each.
 pub fn report_with_waits(
     mut work: impl FnMut() -> u64,
     mut longest_wait: impl FnMut() -> Option<Duration>,
@@ -102,7 +101,7 @@ pub fn report_with_waits(
     }
 }
 
-/// Works again and again until so much time has passed; the operations.
+/// Repeats `work` until `time` has passed; returns the number of operations.
 pub fn work_for(time: Duration, mut work: impl FnMut() -> u64) -> u64 {
     let start = Instant::now();
     let mut operations = work();
@@ -112,7 +111,7 @@ pub fn work_for(time: Duration, mut work: impl FnMut() -> u64) -> u64 {
     operations
 }
 
-/// Ends a child whose threads never end by themselves.
+/// Ends a child whose threads never return.
 pub fn end_child(error: &anyhow::Error) -> ! {
     eprintln!("{error:#}");
     std::process::exit(1)
@@ -124,7 +123,7 @@ pub fn words(child: &str, options: &[(&str, &dyn Display)]) -> Vec<String> {
     std::iter::once(child.to_owned()).chain(options).collect()
 }
 
-/// That of a child over one mapping.
+/// The command line of a child with one mapping.
 pub fn words_for(child: &str, size: Bytes, pattern: impl Display, seed: u64, how: Start<'_>) -> Vec<String> {
     let options: [(&str, &dyn Display); 3] = [("size", &size.0), ("pattern", &pattern), ("seed", &seed)];
     words(child, &options).into_iter().chain(client::words(how)).collect()
@@ -136,12 +135,12 @@ impl OwnProcess {
         Self::start_on(Pinning::of_this_process()?.program, arguments, stop)
     }
 
-    /// As [`OwnProcess::start`], on another processor.
+    /// Like [`OwnProcess::start`], on another processor.
     pub fn start_on(processor: Option<u32>, arguments: Vec<String>, stop: &Stop) -> Result<Self> {
         Self::start_by(&[], processor, arguments, stop)
     }
 
-    /// As [`OwnProcess::start_on`], with these words before the command.
+    /// Like [`OwnProcess::start_on`], with these words before the command.
     pub fn start_by(
         launcher: &[OsString],
         processor: Option<u32>,
@@ -176,7 +175,7 @@ impl OwnProcess {
         }
     }
 
-    /// What it said when its memory was populated.
+    /// Its report that its memory is populated.
     pub fn ready(&self) -> &ReadyLine {
         &self.ready
     }
@@ -195,10 +194,10 @@ fn read_lines(output: ChildStdout, progress: &Progress, ready: impl FnOnce(Ready
 }
 
 impl Drop for OwnProcess {
-    /// A launcher that is killed would leave its program behind, and pools are only free again once that is gone.
+    /// A killed launcher would leave its program behind, and a pool is not free again until that is gone.
     fn drop(&mut self) {
         let Some(program) = &self.launched else { return };
-        // An error means that it has ended.
+        // An error means that it has already ended.
         let _ = program.signal(Signal::KILL);
         let killed = Instant::now();
         while !program.has_exited() && killed.elapsed() < PATIENCE {

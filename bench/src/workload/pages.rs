@@ -1,4 +1,4 @@
-//! The memory of the harness's own workloads: one private mapping, and which of its pages are used.
+//! The memory of the harness's own workloads: one private mapping, and the pages of it that are used.
 //!
 //! Owns: choosing pages. Never touches: pages that were not chosen; they stay unpopulated.
 
@@ -14,11 +14,11 @@ pub const WORDS_PER_PAGE: usize = BASE_PAGE as usize / 8;
 /// Which pages of a mapping are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UsedPages {
-    /// A run of pages.
+    /// A contiguous run of pages.
     Run {
         /// The first page.
         first: usize,
-        /// How many.
+        /// The number of pages.
         count: usize,
     },
     /// Single pages, in ascending order.
@@ -31,19 +31,19 @@ impl UsedPages {
         Self::Run { first: 0, count: page_count(size) }
     }
 
-    /// The middle third; like an array on the heap it begins and ends inside a region.
+    /// The middle third; like an array on the heap, it begins and ends inside a region.
     pub fn contiguous_third(size: Bytes) -> Self {
         let pages = page_count(size);
         Self::Run { first: pages / 3, count: pages / 3 }
     }
 
-    /// Every third page by the toss of a die, so that every region is used and none fully.
+    /// A third of the pages at random, so that every region is used and none fully.
     pub fn scattered_third(size: Bytes, seed: u64) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         Self::Scattered((0..page_count(size) as u32).filter(|_| below(&mut random, 3) == 0).collect())
     }
 
-    /// How many pages are used.
+    /// The number of used pages.
     pub fn count(&self) -> usize {
         match self {
             UsedPages::Run { count, .. } => *count,
@@ -51,7 +51,7 @@ impl UsedPages {
         }
     }
 
-    /// The page at a place in the list of used pages.
+    /// The page at an index of the list of used pages.
     pub fn page(&self, place: usize) -> usize {
         match self {
             UsedPages::Run { first, .. } => first + place,
@@ -64,7 +64,7 @@ fn page_count(size: Bytes) -> usize {
     (size.0 / BASE_PAGE) as usize
 }
 
-/// A number below `limit`, without the division that a remainder takes.
+/// A number below `limit`, without the division of a remainder.
 pub fn below(random: &mut Xoshiro256PlusPlus, limit: usize) -> usize {
     ((u128::from(random.next_u64()) * limit as u128) >> 64) as usize
 }
@@ -79,7 +79,7 @@ pub fn populate(size: Bytes, used: &UsedPages, advise_huge: bool) -> Result<Alig
     }
     let words = mapping.words_mut();
     for place in 0..used.count() {
-        // Not zero: a page of zeros could be freed when a huge page is split, and then be counted as never used.
+        // Not zero: splitting a huge page could free a page of zeros, which would then count as never used.
         words[used.page(place) * WORDS_PER_PAGE + WORDS_PER_PAGE - 1] = 1;
     }
     Ok(mapping)

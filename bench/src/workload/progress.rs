@@ -1,6 +1,6 @@
-//! Progress of a workload: short intervals of work, written by its load and read by the harness.
+//! The progress of a workload: short intervals of work, written by its load and read by the harness.
 //!
-//! Owns: the list that both share, and cutting windows out of it. Never touches: the workload.
+//! Owns: the list that both share, and extracting windows from it. Never touches: the workload.
 
 use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,22 +12,22 @@ use serde::{Deserialize, Serialize};
 use super::histogram::Histogram;
 use super::search_work::SearchWork;
 
-/// Work done in some time. A child tells of each interval of its own by a line of JSON.
+/// Work done in some time. A child reports each of its intervals as a line of JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// Operations in it.
     pub operations: u64,
     /// The time that they took.
     pub duration: Duration,
-    /// Their latencies, where the workload has requests.
+    /// Their latencies, if the workload has requests.
     pub latencies: Option<Box<Histogram>>,
-    /// The longest that the program waited to map or unmap memory, where it does.
+    /// The longest wait to map or unmap memory, if the program does that.
     pub longest_wait: Option<Duration>,
-    /// What searching took and found, where the program searches.
+    /// The cost and results of searching, if the program searches.
     pub search: Option<SearchWork>,
 }
 
-/// Work done in a short time.
+/// Work done in a short interval.
 #[derive(Clone, Debug)]
 pub struct WorkInterval {
     /// When it ended.
@@ -56,7 +56,7 @@ pub struct ThroughputPoint {
 }
 
 impl Progress {
-    /// Adds work that ended then.
+    /// Adds work that ended at `end`.
     pub fn add(&self, end: Instant, work: Work) {
         self.state().intervals.push(WorkInterval { end, work });
     }
@@ -71,19 +71,19 @@ impl Progress {
         self.state().failure.clone().map_or(Ok(()), |failure| bail!(failure))
     }
 
-    /// How many intervals there are.
+    /// The number of intervals.
     pub fn count(&self) -> usize {
         self.state().intervals.len()
     }
 
-    /// All intervals that lie wholly between two times, as one.
+    /// The sum of all intervals that lie entirely between two times.
     pub fn window(&self, start: Instant, end: Instant) -> Work {
         let mut window = Work::default();
         self.intervals(start, end).into_iter().for_each(|interval| window += interval.work);
         window
     }
 
-    /// Each interval that lies wholly between two times.
+    /// The intervals that lie entirely between two times.
     pub fn intervals(&self, start: Instant, end: Instant) -> Vec<WorkInterval> {
         let within = |interval: &&WorkInterval| {
             interval.end <= end && interval.end.duration_since(start) >= interval.work.duration
@@ -91,13 +91,13 @@ impl Progress {
         self.state().intervals.iter().filter(within).cloned().collect()
     }
 
-    /// Each interval of which a part lies between two times, so that nothing that happens between them is left out.
+    /// The intervals that overlap the time between these two, so that nothing in it is left out.
     pub fn overlapping(&self, start: Instant, end: Instant) -> Vec<WorkInterval> {
         let overlaps = |interval: &&WorkInterval| interval.end > start && interval.end < end + interval.work.duration;
         self.state().intervals.iter().filter(overlaps).cloned().collect()
     }
 
-    /// Throughput of every interval; times count from `origin`.
+    /// The throughput of every interval; times count from `origin`.
     pub fn over_time(&self, origin: Instant) -> Vec<ThroughputPoint> {
         let point = |interval: &WorkInterval| ThroughputPoint {
             seconds: interval.end.duration_since(origin).as_secs_f64(),
@@ -106,7 +106,7 @@ impl Progress {
         self.state().intervals.iter().map(point).collect()
     }
 
-    /// A thread that panicked while it added an interval leaves a list that is still whole.
+    /// If a thread panicked while it added an interval, the list is still intact.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,9 +1,9 @@
-//! A program that reads a large memory at random, and makes its load itself: requests that come as a Poisson process, or as many as it can.
+//! A program that reads a large memory at random and generates its own load: requests that arrive as a Poisson process, or as many as possible.
 //!
-//! Owns: its requests and their latencies, the harness's side and the child's. Never touches: how the figures are judged.
+//! Owns: its requests and their latencies, and both the harness's and the child's side. Never touches: how the figures are judged.
 //!
-//! A request is a batch of reads of one cache line each. Where requests come by themselves, a latency counts from the time at which
-//! the request was due, so that a stall is felt by all requests that fall into it (no coordinated omission).
+//! A request is a batch of reads of one cache line each. If requests arrive on their own schedule, a latency counts from the time at which the
+//! request was due, so that a stall affects all requests that fall into it (no coordinated omission).
 
 use std::ffi::CString;
 use std::fmt::Display;
@@ -24,21 +24,21 @@ use super::own_process::{OwnLoad, OwnProcess, ReadyLine, print_line, report_ever
 use super::pages::{UsedPages, populate};
 use super::progress::Work;
 
-/// Reads in a request.
+/// Reads per request.
 const READS: u64 = 200;
-/// Requests between two times that the clock is asked, where requests do not wait for their time.
+/// Requests between two checks of the clock, if requests do not wait for a schedule.
 const REQUESTS_PER_CLOCK: u64 = 64;
 
-/// How it is set up.
+/// Its setup.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
     /// Memory mapped and read.
     pub size: Bytes,
-    /// The share of what it can do that is asked of it; None for all that it can.
+    /// The load as a share of its capacity; None for full speed.
     pub load: Option<f64>,
     /// How long its capacity is measured.
     pub capacity: Duration,
-    /// Where the random numbers start.
+    /// The seed of random numbers.
     pub seed: u64,
 }
 
@@ -63,7 +63,7 @@ pub struct ReaderChild {
 }
 
 impl Reader {
-    /// Starts it under a name, and returns when it is under load.
+    /// Starts it under this name, and returns when it is under load.
     pub fn start(&self, called: &str, stop: &Stop) -> Result<OwnProcess> {
         let seconds = self.capacity.as_secs_f64();
         let options: [(&str, &dyn Display); 4] =
@@ -75,7 +75,7 @@ impl Reader {
 }
 
 impl ReaderChild {
-    /// The child's whole life.
+    /// Runs the child.
     pub fn run(&self) -> Result<()> {
         rustix::thread::set_name(&CString::new(self.called.as_str())?)?;
         let mut mapping = populate(self.size, &UsedPages::all(self.size), false)?;
@@ -110,15 +110,15 @@ impl Reads<'_> {
         black_box(sum);
     }
 
-    /// Some requests, one after the other; how many there were.
+    /// Runs some requests one after the other; returns their number.
     fn requests(&mut self) -> u64 {
         (0..REQUESTS_PER_CLOCK).for_each(|_| self.request());
         REQUESTS_PER_CLOCK
     }
 
-    /// Requests as they come, until nobody reads the lines any more.
+    /// Runs requests on schedule, until the reader of the lines is gone.
     fn open_loop(&mut self, requests_per_second: f64, seed: u64) -> Result<()> {
-        // Without it the kernel lets a thread sleep 50 us longer than it asked, which is more than a request takes.
+        // By default the kernel lets a thread sleep 50 us longer than it asked, which is more than a request takes.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut start = Instant::now();

@@ -1,6 +1,6 @@
-//! Redis: the distribution's own server, unmodified, nothing of it written to disk.
+//! Redis: the distribution's own server, unmodified, writing nothing to disk.
 //!
-//! Owns: how Redis is started, and whether it holds what it was given. Never touches: requests.
+//! Owns: how Redis is started, and whether it holds all items. Never touches: requests.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::requests::RequestLoad;
 use super::server::Server;
 use super::wire::Wire;
 
-/// Redis' own bytes for each item of 512 bytes, beside its value: key, entry, object, the tables, and what jemalloc rounds up.
+/// Redis' own bytes per item of 512 bytes, in addition to its value: key, entry, object, the tables, and jemalloc's rounding.
 pub const ITEM_OVERHEAD: u64 = 260;
 const ABSENT: &str = "redis-server did not start: is it installed (apt-get install redis-server)?";
 
@@ -26,7 +26,7 @@ pub fn serve(clients: RequestLoad, stop: &Stop) -> Result<Server> {
 }
 
 fn command(socket: &Path) -> Vec<OsString> {
-    // Where huge pages are given to all programs, Redis would refuse them for itself.
+    // Otherwise Redis would disable huge pages for itself even if all programs get them.
     let options = ["--port", "0", "--save", "", "--appendonly", "no", "--disable-thp", "no", "--loglevel", "warning"];
     let words = ["redis-server".into(), "--unixsocket".into(), socket.into()];
     words.into_iter().chain(options.map(OsString::from)).collect()

@@ -1,25 +1,25 @@
-//! What is asked of a server of items: which items there are, and by how many clients they are read.
+//! The requests to a server of items: which items exist, and how many clients read them.
 //!
 //! Owns: these numbers. Never touches: when requests are sent.
 
 use super::wire::Wire;
 use super::zipfian::Popularity;
 
-/// What a server holds, and how it is asked for it.
+/// A server's items and the requests for them.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLoad {
     /// The protocol.
     pub wire: Wire,
-    /// How many items the server holds.
+    /// The number of items that the server holds.
     pub items: u64,
-    /// Bytes in each value.
+    /// Bytes per value.
     pub value_size: usize,
-    /// Connections that take turns.
+    /// The number of connections, which take turns.
     pub connections: usize,
-    /// Reads under way on each connection, where clients wait for answers.
+    /// Outstanding reads per connection, if clients wait for answers.
     pub depth: usize,
-    /// Which items are read most.
+    /// The distribution of reads over items.
     pub popularity: Popularity,
-    /// Where the random numbers start.
+    /// The seed of random numbers.
     pub seed: u64,
 }

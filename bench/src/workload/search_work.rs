@@ -1,6 +1,6 @@
-//! What searching took and found, added up over queries.
+//! The cost and results of searches, added up over queries.
 //!
-//! Owns: this account and what follows from it. Never touches: the search.
+//! Owns: this account and what is derived from it. Never touches: the search.
 
 use std::ops::AddAssign;
 
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 
 use super::fingerprint::music::EXCERPT_SECONDS;
 
-/// A search that finds fewer of the songs asked for is none.
+/// A search that finds fewer of the requested songs is invalid.
 const LEAST_RECALL: f64 = 0.99;
 
-/// Of some queries.
+/// The sum over some queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchWork {
-    /// How many.
+    /// The number of queries.
     pub queries: u64,
-    /// Of them, those whose song was ranked first.
+    /// Queries whose song was ranked first.
     pub found: u64,
-    /// Lists looked up.
+    /// Lists read.
     pub look_ups: u64,
     /// Entries in these lists.
     pub postings: u64,
-    /// Time for the fingerprints of the excerpts, of all threads together.
+    /// Time to compute the fingerprints of the excerpts, over all threads.
     pub extract_ns: u64,
-    /// Time for looking them up and adding up what was found.
+    /// Time to read their lists and add up the entries.
     pub look_up_ns: u64,
-    /// Time for ranking the songs.
+    /// Time to rank the songs.
     pub rank_ns: u64,
 }
 
@@ -44,33 +44,32 @@ impl AddAssign for SearchWork {
 }
 
 impl SearchWork {
-    /// All the time, of all threads together.
+    /// The total time over all threads.
     pub fn busy_ns(&self) -> u64 {
         self.extract_ns + self.look_up_ns + self.rank_ns
     }
 
-    /// The share of the time that a part of it takes.
+    /// A part's share of the total time.
     pub fn share(&self, part_ns: u64) -> f64 {
         part_ns as f64 / self.busy_ns().max(1) as f64
     }
 
-    /// Of the queries, those whose song was found.
+    /// The share of queries whose song was found.
     pub fn recall(&self) -> f64 {
         self.found as f64 / self.queries.max(1) as f64
     }
 
-    /// A number of these for each query.
+    /// A number per query.
     pub fn each(&self, number: u64) -> f64 {
         number as f64 / self.queries.max(1) as f64
     }
 
-    /// The time that a query takes in its thread, of the time that its excerpt lasts: above 1 a thread cannot keep up with music that
-    /// is playing.
+    /// A query's time in its thread, relative to the length of its excerpt: above 1 a thread cannot keep up with music that is playing.
     pub fn real_time_factor(&self) -> f64 {
         self.each(self.busy_ns()) / 1e9 / EXCERPT_SECONDS
     }
 
-    /// An error when too few songs were found: how fast a wrong answer comes is of no interest.
+    /// Errors: too few songs were found; the speed of wrong answers is of no interest.
     pub fn ensure_found(&self) -> Result<()> {
         ensure!(
             self.recall() >= LEAST_RECALL,

@@ -1,9 +1,9 @@
-//! A server of items: a process of its own, filled over a Unix socket, and the thread that makes the load.
+//! A server of items: a separate process, filled over a Unix socket, and the thread that generates the load.
 //!
 //! Owns: the server process, its socket, and its clients. Never touches: other servers.
 //!
-//! One server thread on one processor, one client thread on another: on a small machine more threads would only share
-//! the two, and it is the server's speed that the figure is about.
+//! One server thread runs on one processor, one client thread on another. On a small machine more threads would only share the two, and the figure is
+//! about the server's speed.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -25,9 +25,9 @@ use super::shape::Running;
 use super::zipfian::ScrambledZipfian;
 use crate::process::{BoundChild, Pinning, bind_this_thread};
 
-/// How finely progress is reported.
+/// The resolution of progress reports.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// A server that does not listen after that does not start.
+/// The time limit for a server to listen.
 const PATIENCE: Duration = Duration::from_secs(5);
 const SOCKET: &str = "socket";
 
@@ -48,8 +48,8 @@ struct Load {
 }
 
 impl Server {
-    /// Starts the command that `command` makes of the place of the socket, and fills the server. The connection is for questions
-    /// about what it holds. `absent` says what is missing where it does not start.
+    /// Starts the command that `command` makes from the socket's path, and fills the server. The connection is for queries about its items. `absent`
+    /// says what is missing if it does not start.
     pub fn start(
         clients: RequestLoad,
         command: impl FnOnce(&Path) -> Vec<OsString>,
@@ -92,7 +92,7 @@ impl Server {
         loading.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("cannot load items")
     }
 
-    /// From the next load on, its clients run on the server's processor, so that the other one is unused.
+    /// From the next load on, its clients run on the server's processor, so that the other one stays idle.
     pub fn share_processor(&mut self) {
         self.processors.load = self.processors.program;
     }
@@ -107,7 +107,7 @@ impl Server {
         self.begin(move |socket, progress, stop| clients.read_until(socket, progress, stop));
     }
 
-    /// Its clients send so many requests a second, whether the last ones are answered or not.
+    /// Its clients send this many requests a second, whether or not the last ones are answered.
     pub fn begin_open_loop(&mut self, requests_per_second: f64) {
         let open_loop = OpenLoop { requests_per_second, clients: self.clients };
         self.begin(move |socket, progress, stop| open_loop.run(socket, progress, stop));
@@ -127,7 +127,7 @@ impl Server {
         self.load = Some(Load { stop, thread });
     }
 
-    /// Ends the load, if there is any.
+    /// Ends the load, if there is one.
     pub fn end_load(&mut self) {
         if let Some(load) = self.load.take() {
             load.stop.request();

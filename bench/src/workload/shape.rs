@@ -1,6 +1,6 @@
-//! What all workloads have in common: how one is started, and what can be asked of it while it runs.
+//! What all workloads have in common: how one is started, and what it can be asked while it runs.
 //!
-//! Owns: this shape. Never touches: any workload.
+//! Owns: this interface. Never touches: any workload.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,15 +14,15 @@ use super::progress::Progress;
 
 /// Something that can be measured.
 pub trait Workload {
-    /// Its name in reports, with the pattern where it has one.
+    /// Its name in reports, with its pattern if it has one.
     fn name(&self) -> String;
-    /// How it is set up, in words.
+    /// A description of its setup.
     fn description(&self) -> String;
-    /// What it counts, in the plural.
+    /// The unit of its operations, in the plural.
     fn unit(&self) -> &'static str;
-    /// How much memory it will take.
+    /// The memory that it will take.
     fn memory_bytes(&self) -> u64;
-    /// Roughly how long it takes to start and to end: where nothing else is said, to fill its memory.
+    /// The approximate time to start and to end; by default the time to fill its memory.
     fn start_seconds(&self) -> f64 {
         0.5 + 0.7e-9 * self.memory_bytes() as f64
     }
@@ -30,29 +30,29 @@ pub trait Workload {
     fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>>;
 }
 
-/// What a client does with what it is told.
+/// What a client does with the lists that it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// What it can.
+    /// Converts everything that it can.
     Converts,
-    /// The same, with so much memory on huge pages at most.
+    /// The same, up to this much memory on huge pages.
     ConvertsWithin(Bytes),
-    /// Nothing.
+    /// Converts nothing.
     KeepsAll,
 }
 
 /// How a program is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start<'a> {
-    /// As anybody would.
+    /// Without changes.
     AsItIs,
-    /// With its own switch for huge pages.
+    /// With its own option for huge pages.
     OwnSwitch,
-    /// As one that links libhps, which it is not to use.
+    /// With libhps linked but unused.
     IdleClient,
-    /// As a client of the daemon at this socket, by libhps.
+    /// As a client of the daemon at this socket, through libhps.
     Client { socket: &'a Path, role: Role },
-    /// With these words before its command, which make its environment or become its parent.
+    /// With these words before its command, which set up its environment or become its parent.
     Launched { by: &'a [OsString] },
 }
 
@@ -66,10 +66,10 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Longest time between two checks of a program that is left alone.
+/// Longest time between two checks of a running program.
 pub const POLL: Duration = Duration::from_millis(100);
 
-/// Lets programs run on until then. Errors: one of them has ended, or somebody wants an end.
+/// Lets programs run until then. Errors: one of them has ended, or a stop was requested.
 pub fn leave_alone(programs: &mut [&mut dyn Running], until: Instant, stop: &Stop) -> Result<()> {
     while Instant::now() < until {
         stop.sleep_until(until.min(Instant::now() + POLL))?;
@@ -82,11 +82,11 @@ pub fn leave_alone(programs: &mut [&mut dyn Running], until: Instant, stop: &Sto
 pub trait Running {
     /// The program's process id.
     fn pid(&self) -> u32;
-    /// What it has done so far.
+    /// Its work so far.
     fn progress(&self) -> &Progress;
-    /// An error when the program or its load has ended.
+    /// Errors: the program or its load has ended.
     fn check(&mut self) -> Result<()>;
-    /// So much of its memory, those regions that it reads most; None if nobody knows.
+    /// The regions that it reads most, together as large as this; None if they are unknown.
     fn hottest_regions(&self, _memory: Bytes) -> Option<Vec<Address>> {
         None
     }

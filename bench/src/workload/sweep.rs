@@ -1,6 +1,6 @@
-//! The sweep workload: reads and writes in steps of a base page, sixteen sweeps a sample.
+//! The sweep workload: reads and writes in steps of a base page, sixteen sweeps per sample.
 //!
-//! Owns: its patterns, the harness's side and the child's. Never touches: how the samples are judged.
+//! Owns: its patterns, and both the harness's and the child's side. Never touches: how the samples are judged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use super::progress::{Progress, Work};
 use super::shape::{Running, Start, Workload};
 use crate::process::{Pinning, bind_this_thread};
 
-/// The paper's.
+/// As in the paper.
 pub const SWEEPS_PER_SAMPLE: u32 = 16;
 
 /// The order in which pages are visited, and which.
@@ -70,7 +70,7 @@ pub struct SweepChild {
     client: ClientArguments,
 }
 
-/// The same in a thread of this very process, for a tracker by which a process watches itself; ended on drop.
+/// The same in a thread of this process, for a tracker with which a process watches itself; ended on drop.
 pub struct SweepThread {
     range: AddressRange,
     progress: Progress,
@@ -112,7 +112,7 @@ impl Workload for Sweep {
 }
 
 impl SweepChild {
-    /// The child's whole life.
+    /// Runs the child.
     pub fn run(&self) -> Result<()> {
         let Sweep { size, pattern, seed, .. } = self.setup;
         let mut sweeper = Sweeper::of(&self.setup, self.advise_huge)?;
@@ -136,7 +136,7 @@ impl Sweeper {
         Ok(Self { mapping, used, random, sequential: pattern == SweepPattern::Sequential, sweeps })
     }
 
-    /// One sample; answers with its steps.
+    /// Runs one sample; returns its number of steps.
     fn sample(&mut self) -> u64 {
         let Self { mapping, used, random, sequential, sweeps } = self;
         let (words, steps) = (mapping.words_mut(), *sweeps as usize * used.count());

@@ -1,9 +1,9 @@
-//! Programs whose walked pages are known in advance, to hold a tracker's answer against.
+//! Programs whose walked pages are known in advance, so that a tracker's results can be checked.
 //!
-//! Owns: `workload-third`, which populates all of its memory and reads a known part of it, and `workload-resident`, which reads so
-//! little that it lives in the TLB. Never touches: trackers.
+//! Owns: `workload-third`, which populates all of its memory and reads a known part of it, and `workload-resident`, which reads so little that the
+//! TLB covers it. Never touches: trackers.
 //!
-//! Whoever asks the tracker knows the truth without asking the child: [`ThirdChild::truth`] of the same arguments.
+//! [`ThirdChild::truth`] gives the truth from the same arguments, without asking the child.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,12 +20,12 @@ use super::own_process::{ReadyLine, end_child, print_line, report_with_waits};
 use super::pages::{UsedPages, WORDS_PER_PAGE, below, populate};
 use super::zipfian::ScrambledZipfian;
 
-/// Reads in one line of progress.
+/// Reads per progress line.
 const READS_PER_LINE: u64 = 1 << 23;
 
 /// Reads between two checks of the clock.
 const READS_PER_CHECK: u64 = 1 << 16;
-/// Draws from which the hottest regions of a distribution are told.
+/// Draws that determine the hottest regions of a distribution.
 const DRAWS: u32 = 4_000_000;
 
 /// Which part of memory is read.
@@ -47,9 +47,9 @@ shown_as_typed!(ThirdPattern);
 
 /// What a tracker should find.
 pub enum Truth {
-    /// Just these pages, counted from the start of the mapping.
+    /// Exactly these pages, relative to the start of the mapping.
     Pages(UsedPages),
-    /// These regions, counted likewise, walked more often than the others.
+    /// These regions, relative to the start, which are walked more often than the others.
     HottestRegions(Vec<usize>),
 }
 
@@ -95,14 +95,14 @@ pub struct ResidentChild {
 }
 
 impl ThirdPattern {
-    /// How long the pages read stay the same; None where they always do.
+    /// How long the pages read stay the same; None if they always do.
     pub fn period(self) -> Option<Duration> {
         (self == ThirdPattern::Moving).then_some(Duration::from_secs(2))
     }
 }
 
 impl ThirdChild {
-    /// What a tracker should find, by the clock that [`clock`] tells.
+    /// What a tracker should find, by the time of [`clock`].
     pub fn truth(&self, now: Duration) -> Truth {
         match self.pattern {
             ThirdPattern::Zipfian => Truth::HottestRegions(self.hottest_quarter()),
@@ -127,7 +127,7 @@ impl ThirdChild {
         (self.size.0 / HUGE_PAGE).max(1)
     }
 
-    /// The quarter of the regions that is read most, ascending.
+    /// The quarter of the regions with most reads, ascending.
     fn hottest_quarter(&self) -> Vec<usize> {
         let (zipfian, mut random) =
             (ScrambledZipfian::new(self.regions()), Xoshiro256PlusPlus::seed_from_u64(self.seed));
@@ -140,7 +140,7 @@ impl ThirdChild {
         regions
     }
 
-    /// The child's whole life.
+    /// Runs the child.
     pub fn run(&self) -> Result<()> {
         let mapping = populate(self.size, &UsedPages::all(self.size), false)?;
         let ready = ReadyLine::of(&mapping, self.size, &self.pattern.to_string(), self.seed);
@@ -162,19 +162,19 @@ impl ThirdChild {
     }
 }
 
-/// Time since the machine was started, the same for every process.
+/// Time since boot, the same for every process.
 pub fn clock() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 impl MappingsChild {
-    /// The child's whole life.
+    /// Runs the child.
     pub fn run(&self) -> Result<()> {
         let used = UsedPages::all(self.size);
         let mut mapping = populate(self.size, &used, false)?;
         let step = (self.size.0 / self.count.max(1) / BASE_PAGE).max(1) * BASE_PAGE;
-        // Neighbours with different advice cannot be one mapping.
+        // Neighbours with different advice cannot merge into one mapping.
         for start in (step..self.size.0.min(step * self.count)).step_by(2 * step as usize) {
             let len = step.min(self.size.0 - start);
             mapping.advise(start as usize, len as usize, OwnAdvice::NoHugePage).context("cannot split the mapping")?;
@@ -184,7 +184,7 @@ impl MappingsChild {
 }
 
 impl AliasesChild {
-    /// The child's whole life.
+    /// Runs the child.
     pub fn run(&self) -> Result<()> {
         let times = self.size.0.div_ceil(GIANT_PAGE).max(1) as usize;
         let mapping = AlignedMemory::aliased(GIANT_PAGE as usize, times).context("cannot map a GiB that often")?;
@@ -194,7 +194,7 @@ impl AliasesChild {
 }
 
 impl ResidentChild {
-    /// The child's whole life.
+    /// Runs the child.
     pub fn run(&self) -> Result<()> {
         let size = Bytes(self.size.0.max(HUGE_PAGE));
         let used = UsedPages::all(size);
@@ -207,7 +207,7 @@ fn read_at_random(mapping: AlignedMemory, used: &UsedPages, pattern: &str, size:
     read_forever(mapping, &ready, |random| used.page(below(random, used.count())))
 }
 
-/// Reads a page of `next`'s choice again and again, while a second thread measures how long mapping memory takes.
+/// Reads pages that `next` selects, while a second thread measures how long mapping memory takes.
 fn read_forever(
     mut mapping: AlignedMemory,
     ready: &ReadyLine,
@@ -223,7 +223,7 @@ fn read_forever(
             let mut sum = 0u64;
             for _ in 0..READS_PER_LINE {
                 let place = next(&mut random);
-                // Another line of each page, so that the caches' sets are used evenly.
+                // A different line of each page, so that the caches' sets are used evenly.
                 sum = sum.wrapping_add(words[place * WORDS_PER_PAGE + place % (WORDS_PER_PAGE / 8) * 8]);
             }
             black_box(sum);

@@ -1,4 +1,4 @@
-//! What servers of items are asked, and what they answer: memcached's meta protocol, and the one of Redis (RESP).
+//! The protocols of servers of items: memcached's meta protocol, and the one of Redis (RESP).
 //!
 //! Owns: requests, answers, keys. Never touches: sockets.
 
@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 
 use super::zipfian;
 
-/// After each value, in both.
+/// Follows each value, in both.
 pub const END_OF_VALUE: &[u8] = b"\r\n";
-/// The digits of the largest number.
+/// The number of digits of the largest number.
 const MOST_DIGITS: usize = 20;
 
 /// A protocol.
@@ -20,19 +20,19 @@ pub enum Wire {
     Redis,
 }
 
-/// Storing many items without an answer to each.
+/// How to store many items without an answer to each.
 #[derive(Clone, Copy, Debug)]
 pub struct QuietLoad {
     /// Sent before the items.
     pub begin: &'static [u8],
     /// Sent after them.
     pub end: &'static [u8],
-    /// What the server answers to the end, and to nothing else unless it refuses an item.
+    /// The server's answer to the end; it sends nothing else unless it rejects an item.
     pub answer: &'static [u8],
 }
 
 impl Wire {
-    /// How many items are stored at once.
+    /// How many items are stored in one go.
     pub fn quiet_load(self) -> QuietLoad {
         match self {
             Wire::Memcached => QuietLoad { begin: b"", end: b"mn\r\n", answer: b"MN\r\n" },
@@ -83,7 +83,7 @@ impl Wire {
         request.extend_from_slice(END_OF_VALUE);
     }
 
-    /// What stands before a value of this size in an answer.
+    /// What precedes a value of this size in an answer.
     pub fn header(self, value_size: usize) -> Vec<u8> {
         match self {
             Wire::Memcached => format!("VA {value_size}\r\n"),
@@ -93,7 +93,7 @@ impl Wire {
     }
 }
 
-/// An error unless this answer holds the whole value of this item.
+/// Errors: this answer does not hold the complete value of this item.
 pub fn check_value(response: &[u8], header: &[u8], item: u64) -> Result<()> {
     let whole = response.starts_with(header) && response.ends_with(END_OF_VALUE);
     let value = response.get(header.len()..).unwrap_or_default();
@@ -110,7 +110,7 @@ fn append_key(text: &mut Vec<u8>, item: u64) {
     append_number(text, zipfian::hash(item));
 }
 
-/// The key as a string of RESP.
+/// The key as a RESP string.
 fn append_key_string(text: &mut Vec<u8>, item: u64) {
     let mut key = Vec::with_capacity(4 + MOST_DIGITS);
     append_key(&mut key, item);

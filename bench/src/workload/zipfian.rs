@@ -1,21 +1,21 @@
-//! Scrambled zipfian choices of items: YCSB's, as its generator defines it, and one over the items themselves.
+//! Scrambled zipfian choices of items: YCSB's, as its generator defines them, and one over the items themselves.
 //!
 //! Owns: numbers. Never touches: keys or connections.
 //!
-//! YCSB draws from a zipfian distribution over ten billion imagined items with constant 0.99, and spreads the result
-//! over the real items by a hash (FNV-1a of 64 bits), so that popular items lie anywhere. Drawing is the method of
-//! Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994.
+//! YCSB draws from a zipfian distribution over ten billion imagined items with constant 0.99, and a hash (FNV-1a of 64 bits) spreads the result over
+//! the real items, so that popular items are anywhere among them. The method of drawing is from Gray et al., "Quickly generating billion-record
+//! synthetic databases", SIGMOD 1994.
 //!
-//! Nearly all imagined items are seldom drawn, and together they are half of the draws: of 800,000 items the tenth that is drawn most
-//! has half of them. Of a zipfian over the items themselves, with the same constant, it has 80 %.
+//! Nearly all imagined items are seldom drawn, but together they are half of the draws. With 800,000 items the most popular tenth has half of the
+//! draws; in a zipfian over the items themselves, with the same constant, it has 80 %.
 
 use clap::ValueEnum;
 use rand::RngExt;
 
 const CONSTANT: f64 = 0.99;
-/// YCSB's imagined items: 0 to ten billion, both included.
+/// YCSB's imagined items: 0 to ten billion, inclusive.
 const IMAGINED_ITEMS: f64 = 10_000_000_001.0;
-/// The sum of 1/i^0.99 over them, which YCSB keeps as a constant because it takes minutes to add up.
+/// The sum of 1/i^0.99 over them, which YCSB also has as a constant because it takes minutes to add up.
 const ZETA_OF_IMAGINED_ITEMS: f64 = 26.469_028_201_783_02;
 
 const FNV_OFFSET: u64 = 0xCBF2_9CE4_8422_2325;
@@ -44,12 +44,12 @@ pub struct ScrambledZipfian {
 }
 
 impl ScrambledZipfian {
-    /// YCSB's, for that many items; at least one.
+    /// YCSB's distribution over that many items; at least one.
     pub fn new(items: u64) -> Self {
         Self::of(Popularity::Ycsb, items)
     }
 
-    /// For that many items, at least one, and fewer than 2^31.
+    /// This distribution over that many items, at least one, and fewer than 2^31.
     pub fn of(popularity: Popularity, items: u64) -> Self {
         let items = items.clamp(1, (1 << 31) - 1);
         let (ranks, zeta) = match popularity {
@@ -68,7 +68,7 @@ impl ScrambledZipfian {
     fn item(&self, rank: u64) -> u64 {
         match self.popularity {
             Popularity::Ycsb => hash(rank) % self.items,
-            // Each rank has an item of its own.
+            // Each rank maps to a different item.
             Popularity::Items => rank * SPREAD % self.items,
         }
     }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_constant_is_the_sum_that_it_stands_for() {
-        // The sum's head, and its tail by the Euler-Maclaurin formula.
+        // The head of the sum, and its tail by the Euler-Maclaurin formula.
         let (head, last) = (1_000_000u64, 10_000_000_000f64);
         let power = |x: f64| x.powf(-CONSTANT);
         let integral = (last.powf(1.0 - CONSTANT) - (head as f64).powf(1.0 - CONSTANT)) / (1.0 - CONSTANT);

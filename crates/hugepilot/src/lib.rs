@@ -1,8 +1,8 @@
-//! hugepilot watches which memory a running program really walks page tables for, and puts exactly that memory on huge
-//! pages, while it runs, without changing the program or the kernel.
+//! hugepilot finds the memory for which a running program really walks page tables, and puts exactly that memory on huge pages, while the program
+//! runs and without changing it or the kernel.
 //!
-//! Data flows one way: [`observe`] → [`pilot`], which decides and acts → [`report`]. This crate is the command: it owns what a user types and
-//! reads, and touches no decision.
+//! Data flows one way: [`observe`] → [`pilot`], which decides and acts → [`report`]. This crate is the command: it owns what a user types and reads,
+//! and makes no decisions.
 #![forbid(unsafe_code)]
 
 pub mod cli;

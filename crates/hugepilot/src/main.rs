@@ -1,4 +1,4 @@
-//! The command. It parses arguments and hands over to the library.
+//! The command: parses arguments and hands over to the library.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Help texts and usage errors, as the binary prints them. `TRYCMD=overwrite cargo test --test cli` renews them.
+//! Help texts and usage errors, as the binary prints them. `TRYCMD=overwrite cargo test --test cli` updates them.
 
 #[test]
 fn help_and_usage_errors() {

@@ -1,4 +1,4 @@
-//! The commands that ask a running daemon, as the binary, against a server whose loop is played by the test.
+//! The commands that talk to a running daemon, run as the binary against a server; the test plays the server's loop.
 
 use std::path::Path;
 use std::process::{Child, Command, Output};
@@ -11,7 +11,7 @@ use kernel::target::Process;
 use pilot::engine::shared_state::{SharedState, State, TargetState};
 use serde_json::Value;
 
-/// A program that does nothing, on the shared state of a server in a directory of its own.
+/// An idle program, and a server with its own state and directory.
 struct Service {
     program: Child,
     process: Process,
@@ -43,7 +43,7 @@ impl Service {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Answers the next request in place of the loop.
+    /// Answers the next request, as the loop would.
     fn give_back(&self, regions: u64) {
         for _ in 0..2000 {
             if let Some(request) = self.shared_state.take_requests().pop() {

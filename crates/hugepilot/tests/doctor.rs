@@ -1,4 +1,4 @@
-//! The doctor on captured machines (crates/kernel/tests/fixtures/README.md) and on machines with one thing amiss.
+//! The doctor on captured machines (crates/kernel/tests/fixtures/README.md), and on machines with one fault.
 
 use std::path::Path;
 
@@ -28,11 +28,11 @@ fn facts(tree: &str) -> Facts {
     )
 }
 
-/// Of a virtual machine whose host takes free memory back.
+/// Measured on a virtual machine whose host takes free memory back.
 const COLLAPSES: CollapseTimes =
     CollapseTimes { prepared: Nanos(600_000), unprepared: Nanos(7_000_000), preparing: Nanos(6_500_000) };
 
-/// The 6.18 tree, on which nothing is amiss once shared memory is aligned, after something was changed.
+/// Checks the 6.18 tree after a change. Apart from the change nothing is amiss on it, because shared memory is aligned first.
 fn after(change: impl FnOnce(&mut Facts)) -> Vec<HostCheck> {
     let mut facts = facts("linux-6.18");
     set_shared_memory(&mut facts, "always within_size [advise] never deny force");
@@ -57,7 +57,7 @@ fn nothing_is_unknown_on_captured_machines() {
     }
 }
 
-/// The one check that is not OK, but for the tracker's, which follows from others.
+/// The only check that is not OK. The tracker's check does not count, because it follows from others.
 fn amiss(checks: Vec<HostCheck>) -> HostCheck {
     let is_amiss = |check: &HostCheck| check.status != CheckStatus::Ok && check.name != "tracker";
     let mut amiss: Vec<HostCheck> = checks.into_iter().filter(is_amiss).collect();

@@ -1,8 +1,8 @@
-//! `run --pages .. --print`: what would be set is printed, nothing starts, and nobody needs rights for it.
+//! `run --pages .. --print` prints what would be set, starts nothing, and needs no rights.
 
 use std::process::{Command, Output};
 
-/// Prints what a shell would be started with, as someone without any capability.
+/// Prints what a shell would be started with, as a user without any capability.
 fn print(options: &[&str], environment: &[(&str, &str)]) -> (Output, String) {
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set", "-all", "--inh-caps", "-all", "--", env!("CARGO_BIN_EXE_hugepilot"), "run"]);

@@ -1,5 +1,5 @@
-//! Man pages and completions, made from the command line: every command has its page, each page is well-formed and has the examples of
-//! the help, and shells understand the completions. What a machine lacks for that is said, not passed over.
+//! Man pages and completions, generated from the command line: every command has a page, each page is well-formed and has the examples of the help,
+//! and shells understand the completions. A tool that the machine lacks is reported, not silently skipped.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,14 +20,14 @@ fn manual() -> TempDir {
     folder
 }
 
-/// A command and those below it, each with its name as pages are called: `hugepilot-heat`.
+/// A command and its subcommands, each with the name of its page: `hugepilot-heat`.
 fn with_subcommands(name: &str, command: &clap::Command) -> Vec<(String, clap::Command)> {
     let shown = command.get_subcommands();
     let below = shown.flat_map(|below| with_subcommands(&format!("{name}-{}", below.get_name()), below));
     std::iter::once((name.to_owned(), command.clone())).chain(below).collect()
 }
 
-/// Every command, with the section of the manual that has its page.
+/// Every command, with the manual section of its page.
 fn commands() -> Vec<(String, u32, clap::Command)> {
     let of_program = |name: &str, section, program: clap::Command| {
         with_subcommands(name, &program).into_iter().map(move |(name, command)| (name, section, command))
@@ -36,7 +36,7 @@ fn commands() -> Vec<(String, u32, clap::Command)> {
     of_program("hugepilot", 1, Cli::command()).chain(daemon).collect()
 }
 
-/// What a program says that has succeeded; None where it is not installed, which is told.
+/// The output of a program that succeeds; None, with a message, if it is not installed.
 fn output(command: &mut Command) -> Option<Output> {
     let program = command.get_program().to_owned();
     match command.output() {
@@ -52,7 +52,7 @@ fn output(command: &mut Command) -> Option<Output> {
     }
 }
 
-/// A page as a terminal shows it, in lines so long that none is broken; its spaces are single ones. None without groff.
+/// A page as a terminal shows it, with lines too long to be wrapped and single spaces. None without groff.
 fn rendered(page: &Path) -> Option<String> {
     let options = ["-man", "-Tascii", "-ww", "-rLL=900n", "-rHY=0", "-P-cbou"];
     let output = output(Command::new("groff").args(options).arg(page))?;
@@ -145,7 +145,7 @@ fn zsh_and_fish_understand_their_completions() {
         let path = folder.path().join("completions").join(file);
         let text = fs::read_to_string(&path).unwrap();
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
-        // Syntax only.
+        // Checks the syntax only.
         output(Command::new(shell).arg("-n").arg(path));
     }
 }

@@ -1,5 +1,5 @@
-//! Installing: what `make install` puts where and `make uninstall` takes away, and the Debian package, which the real dpkg installs into a
-//! directory of its own, where the program runs, and removes again. Nothing here touches what is installed on the machine itself.
+//! Installation: the files that `make install` adds and `make uninstall` removes, and the Debian package. The real dpkg installs the package into a
+//! separate directory, where the program runs, and removes it again. Nothing here touches what is installed on the machine itself.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,14 +13,14 @@ use tempfile::TempDir;
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const CONFIGURATION: &str = "etc/hugepilot/hugepilot.toml";
-/// What a system has been told of the service, in the stead of systemd.
+/// Where calls of systemctl are recorded instead of reaching systemd.
 const SAID: &str = "said-to-systemd";
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("there is room")
 }
 
-/// What there is to install, together in one directory: cargo has built it for this test, in two.
+/// Everything to be installed, in one directory: for this test, cargo builds it in two.
 fn built() -> TempDir {
     let folder = folder();
     let programs = Path::new(env!("CARGO_BIN_EXE_hugepilot")).parent().expect("it is in a directory").to_owned();
@@ -38,9 +38,9 @@ fn built() -> TempDir {
     folder
 }
 
-/// What a program that succeeds prints.
+/// The output of a program that must succeed.
 fn run(command: &mut Command) -> String {
-    // This may be run by make, whose options are not meant for the make that is run here.
+    // make may run this test; its options are not meant for the make that the test runs.
     let output = command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -64,7 +64,7 @@ fn make(target: &str, built: &Path, destination: &Path) {
     run(Command::new("make").args(["-C", SOURCES, target]).args(variables));
 }
 
-/// Everything below a directory but what dpkg keeps for itself, as paths from there.
+/// The relative paths of everything below a directory, except dpkg's own files.
 fn tree(top: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut directories = vec![top.to_owned()];
@@ -91,7 +91,7 @@ fn what_make_installs_it_removes_and_nothing_else() {
     }
     let (built, destination) = (built(), folder());
     let (built, prefix) = (built.path(), destination.path().join("opt/pilot"));
-    // Somebody else's, as close as it gets.
+    // Other software's files, with names as similar as possible.
     for strange in ["bin/pilot", "lib/libhps-tools.so", "share/man/man1/huge.1", "share/zsh/site-functions/_huge"] {
         let strange = prefix.join(strange);
         fs::create_dir_all(strange.parent().unwrap()).unwrap();
@@ -130,13 +130,13 @@ fn what_make_installs_it_removes_and_nothing_else() {
     make("uninstall", built, destination.path());
     let after = tree(destination.path());
     assert_eq!(before.difference(&after).collect::<Vec<_>>(), Vec::<&PathBuf>::new(), "was somebody else's");
-    // Directories that programs share may stay.
+    // Directories that programs share may remain.
     let ours =
         |path: &&PathBuf| !destination.path().join(path).is_dir() || path.to_string_lossy().contains("hugepilot");
     assert_eq!(after.difference(&before).filter(ours).collect::<Vec<_>>(), Vec::<&PathBuf>::new(), "stays");
 }
 
-/// A system in a directory: a shell, what is needed to load programs, and the packages that the machine has of those that ours depends on.
+/// A system in a directory: a shell, the dynamic loader's files, and those of our package's dependencies that the machine has installed.
 struct System {
     root: TempDir,
 }
@@ -144,7 +144,7 @@ struct System {
 impl System {
     fn new(depends: &str) -> Self {
         let system = Self { root: folder() };
-        // systemd runs there, so far as the package's scripts can see.
+        // The package's scripts believe that systemd is running there.
         for directory in ["bin", "dev", "run/systemd/system", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
             fs::create_dir_all(system.path(directory)).unwrap();
         }
@@ -169,7 +169,7 @@ impl System {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
-    /// Copies a file of the machine's to the same place.
+    /// Copies one of the machine's files to the same path.
     fn bring(&self, file: &str) {
         let place = self.path(file);
         fs::create_dir_all(place.parent().expect("it is below the root")).unwrap();
@@ -181,19 +181,19 @@ impl System {
         libraries.split_whitespace().filter(|word| word.starts_with('/')).for_each(|library| self.bring(library));
     }
 
-    /// The machine's dpkg, whose settings might leave out manuals, and whose log would be the machine's.
+    /// Runs the machine's dpkg. Overrides its settings, which might exclude manuals, and writes nothing to its log.
     fn dpkg(&self, action: &str, package: &str) {
         let mut command = Command::new("dpkg");
         command.arg(format!("--root={}", self.root.path().display())).args(["--log=/dev/null", "--path-include=*"]);
         run(command.args([action, package]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"));
     }
 
-    /// Runs a command in there.
+    /// Runs a command in the system.
     fn run(&self, command: &[&str]) -> String {
         run(Command::new("chroot").arg(self.root.path()).args(command).env("PATH", "/usr/sbin:/usr/bin:/bin"))
     }
 
-    /// What systemd was told since this was asked last.
+    /// The systemctl calls since the last query.
     fn said_to_systemd(&self) -> String {
         let said = fs::read_to_string(self.path(SAID)).unwrap();
         fs::write(self.path(SAID), "").unwrap();
@@ -201,12 +201,12 @@ impl System {
     }
 }
 
-/// Makes the package, and says where it is; None where Debian's tools for that are missing, which is told.
+/// Makes the package and returns its path; None, with a message, if Debian's tools for that are missing.
 fn package(built: &Path) -> Option<String> {
     if !is_installed("dpkg-shlibdeps") || !is_installed("make") {
         return None;
     }
-    // What is thrown away need not be small.
+    // The package is thrown away, so it need not be small.
     let quick = [("DPKG_DEB_COMPRESSOR_TYPE", "gzip"), ("DPKG_DEB_COMPRESSOR_LEVEL", "1")];
     let said = run(Command::new(format!("{SOURCES}/scripts/deb")).arg(built).envs(quick));
     assert_eq!(said, format!("{}/hugepilot_{VERSION}_amd64.deb\n", built.display()), "it says where it is");
@@ -262,7 +262,7 @@ fn the_debian_package_installs_runs_and_goes() {
     }
     assert_eq!(system.said_to_systemd(), "daemon-reload\n");
 
-    // An update keeps what was configured, and the service goes on.
+    // An update keeps the configuration, and the service continues.
     fs::write(system.path(CONFIGURATION), "[[target]]\nname = \"memcached\"\n").unwrap();
     system.dpkg("--install", package);
     assert!(fs::read_to_string(system.path(CONFIGURATION)).unwrap().contains("memcached"));

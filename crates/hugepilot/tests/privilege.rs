@@ -1,7 +1,7 @@
-//! Giving up CAP_SYS_ADMIN, in processes of their own: capabilities belong to threads, so whoever gives one up must be the
-//! only one, which no test of an ordinary harness is.
+//! Giving up CAP_SYS_ADMIN, in separate processes: capabilities belong to threads, so a process that gives one up must have only one thread, which no
+//! ordinary test harness guarantees.
 //!
-//! With the argument `child` this binary plays the process that gives it up. Needs root, and BTF for the tracker; says so where it skips.
+//! With the argument `child` this binary is the process that gives it up. Needs root, and BTF for the tracker; skipped tests say so.
 
 use std::fs;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn trial(name: &'static str, missing: Option<&str>, test: fn() -> Result<(), Fai
     Trial::test(name, test).with_ignored_flag(missing.is_some())
 }
 
-/// Runs this binary as the one who plays the part, with the capabilities that `setpriv` leaves it.
+/// Runs this binary in this role, with the capabilities that `setpriv` leaves it.
 fn child(restrictions: &[&str], part: &str) -> Result<(), Failed> {
     let own = std::env::current_exe()?;
     let output = Command::new("setpriv").args(restrictions).arg("--").arg(own).args(["child", part]).output()?;
@@ -100,7 +100,7 @@ fn play(part: &str) {
     }
 }
 
-/// As `setpriv` writes a set.
+/// In the format of `setpriv`.
 fn capabilities_of_the_unit() -> String {
     let mut settings = UNIT.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
     let names = settings.next().expect("it has one").to_lowercase();

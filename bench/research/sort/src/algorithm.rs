@@ -1,13 +1,13 @@
 //! The algorithms.
 //!
-//! Owns: their code, as textbooks have it where the standard library has none that will do. Never touches: memory but what is sorted.
+//! Owns: their code, from textbooks where the standard library has none that is suitable. Never touches: memory other than what is sorted.
 //!
-//! - *Heap sort* is Williams's with Floyd's way to build the heap, in place: each number sinks from the top through all of the memory, so
-//!   that nearly each step is a page walk. It is what the experiment timed. Variants that are gentler to caches (heaps of more children,
-//!   sinking to the bottom first) would measure something else.
+//! - *Heap sort* is Williams's with Floyd's way to build the heap, in place: each number sinks from the top through the whole memory, so nearly each
+//!   step is a page walk. The experiment timed this one. Variants that are gentler to caches (heaps with more children, sinking to the bottom first)
+//!   would measure something else.
 //! - *Quick sort* is the standard library's unstable sort: partitions pass through memory in order.
-//! - *Merge sort* is bottom-up between two halves of the same memory. The standard library's stable sort takes its own buffer from the heap,
-//!   that is on pages of another kind than those under test.
+//! - *Merge sort* is bottom-up between two halves of the same memory. The standard library's stable sort allocates its own buffer from the heap,
+//!   which would be on other pages than those under test.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// How many numbers of memory it takes for each that is sorted.
+    /// Memory that it needs per number, in numbers.
     pub fn room(self) -> usize {
         match self {
             Algorithm::Heap | Algorithm::Quick => 1,
@@ -35,7 +35,7 @@ impl Algorithm {
         }
     }
 
-    /// Sorts the first `count` numbers; there is room beyond them for those that need it.
+    /// Sorts the first `count` numbers; algorithms that need more memory use the space after them.
     pub fn sort(self, memory: &mut [u32], count: usize) {
         let (numbers, rest) = memory.split_at_mut(count);
         match self {
@@ -121,7 +121,7 @@ mod tests {
     fn each_sorts_like_the_standard_library() {
         let mut random = Mt::new(1);
         for count in 0..300 {
-            // Few different ones, so that many are equal.
+            // Few distinct numbers, so that many are equal.
             let numbers: Vec<u32> = (0..count).map(|_| random.next_u32() % 100).collect();
             let mut expected = numbers.clone();
             expected.sort();

@@ -1,7 +1,7 @@
-//! Sorting pseudo-random numbers in large or in ordinary pages: what the experiment on Windows timed, on any system.
+//! Sorts pseudo-random numbers in large or in ordinary pages: the experiment that was timed on Windows, on any system.
 //!
-//! Owns: the algorithms ([`algorithm`]), the memory that they sort in ([`task`]), and the line that tells of it ([`line`]). Never touches:
-//! the order of measurements, or settings; `hugepilot-research sort` has those on Linux.
+//! Owns: the algorithms ([`algorithm`]), the memory in which they sort ([`task`]), and the line that reports a sort ([`line`]). Never touches: the
+//! order of measurements, or settings; `hugepilot-research sort` has those on Linux.
 #![forbid(unsafe_code)]
 
 pub mod algorithm;

@@ -1,6 +1,6 @@
-//! One sort as a line of JSON, the same wherever it was measured.
+//! One sort as a line of JSON, the same on every system.
 //!
-//! Owns: the shape of that line. Never touches: conclusions; `hugepilot-research sort` draws them.
+//! Owns: the format of that line. Never touches: conclusions; `hugepilot-research sort` draws them.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,20 +11,20 @@ use crate::task::PageChoice;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SortTurn {
-    /// From 0; turns of the same round are compared.
+    /// Counted from 0; turns of the same round are compared.
     pub round: u32,
-    /// How.
+    /// The algorithm.
     pub algorithm: Algorithm,
-    /// Where, as asked for.
+    /// The requested pages.
     pub pages: PageChoice,
     /// Bytes of numbers.
     pub bytes: u64,
-    /// One sort.
+    /// The duration of one sort.
     pub nanoseconds: u64,
-    /// Of all the memory that was taken, bytes on large pages, as the system says.
+    /// Bytes of the memory taken that are on large pages, according to the system.
     pub large_bytes: u64,
-    /// All that was taken.
+    /// All memory taken.
     pub taken_bytes: u64,
-    /// Why it is not as asked for.
+    /// Why the pages are not the requested ones.
     pub refusal: Option<String>,
 }

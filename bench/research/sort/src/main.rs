@@ -1,5 +1,5 @@
-//! Sorts by turns in ordinary and in large pages, and prints a line of JSON for each: the benchmark where there is no hugepilot-research, as
-//! on Windows. `hugepilot-research sort --from FILE` makes the report of these lines.
+//! Sorts alternately in ordinary and in large pages, and prints a line of JSON for each sort: the benchmark for systems without hugepilot-research,
+//! such as Windows. `hugepilot-research sort --from FILE` makes the report from these lines.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -53,7 +53,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
                     let bytes = (mebibytes as usize) << 20;
                     let turn = turn(round, Task { algorithm, pages, bytes })?;
                     writeln!(std::io::stdout(), "{}", serde_json::to_string(&turn)?)?;
-                    // In the file, where it is searched last, it would cost hours.
+                    // If the reason were only in the file, the user could lose hours before finding it.
                     if let (Some(refusal), false) = (&turn.refusal, warned) {
                         eprintln!("hugepilot-sort: not all of this is on large pages: {refusal}");
                         warned = true;
@@ -65,19 +65,19 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Six rounds are all orders there are, so that each kind comes first, second and last as often, and follows each other one as often.
+/// Six rounds contain all possible orders, so that each kind comes first, second and last equally often, and follows each other kind equally often.
 fn order(round: u32) -> Vec<PageChoice> {
     let mut order = PageChoice::value_variants().to_vec();
     let (turns, kinds) = (round as usize, order.len());
     order.rotate_left(turns % kinds);
-    // Turning alone leaves each kind after the same one.
+    // With rotation alone each kind would always follow the same one.
     if turns / kinds % 2 == 1 {
         order.reverse();
     }
     order
 }
 
-/// In memory of its own.
+/// Sorts in newly allocated memory.
 fn turn(round: u32, task: Task) -> Result<SortTurn, TaskError> {
     let mut ready = task.prepare()?;
     let took = ready.sort()?;

@@ -1,6 +1,6 @@
-//! Numbers in pages of one kind, to be sorted again and again.
+//! Numbers in pages of one kind, to be sorted repeatedly.
 //!
-//! Owns: the memory, the numbers, and the proof that they were sorted. Never touches: a clock but for the sorting itself.
+//! Owns: the memory, the numbers, and the check that they were sorted. Never touches: a clock, except around the sorting itself.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::algorithm::Algorithm;
 
-/// Where the generator starts by itself, in the paper that describes it and in C++.
+/// The generator's default seed, in the paper that describes it and in C++.
 pub const SEED: u32 = 5489;
 
 /// Which pages.
@@ -27,18 +27,18 @@ pub enum PageChoice {
     OrdinaryAgain,
 }
 
-/// What is to be done.
+/// A sorting task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// How.
+    /// The algorithm.
     pub algorithm: Algorithm,
-    /// Where.
+    /// The pages.
     pub pages: PageChoice,
     /// Bytes of numbers, 4 each.
     pub bytes: usize,
 }
 
-/// Memory, and what is to be sorted in it.
+/// Memory, and the numbers to be sorted in it.
 #[derive(Debug)]
 pub struct Ready {
     task: Task,
@@ -56,7 +56,7 @@ pub enum TaskError {
 }
 
 impl Task {
-    /// Takes memory and fills all of it.
+    /// Allocates memory and touches all of it.
     pub fn prepare(self) -> Result<Ready, TaskError> {
         let policy = if self.pages == PageChoice::Large { LargePagePolicy::Preferred } else { LargePagePolicy::Off };
         let memory = LargePages::allocate(
@@ -75,7 +75,7 @@ impl Task {
 }
 
 impl Ready {
-    /// Puts the numbers there, the same each time; a sum that tells whether they are all there.
+    /// Writes the numbers, the same each time; returns a sum that shows whether they are all present.
     fn fill(&mut self) -> u64 {
         let mut random = Mt::new(SEED);
         let numbers = &mut self.memory.numbers_mut()[..self.task.count()];
@@ -87,7 +87,7 @@ impl Ready {
         sum
     }
 
-    /// Sorts them, from the same disorder each time; how long it took.
+    /// Sorts them, from the same order each time; returns the time it took.
     pub fn sort(&mut self) -> Result<Duration, TaskError> {
         let (Task { algorithm, bytes, .. }, count) = (self.task, self.task.count());
         let expected = self.fill();
@@ -100,22 +100,22 @@ impl Ready {
         if sum == expected && sorted.is_sorted() { Ok(took) } else { Err(TaskError::Wrong { algorithm, bytes }) }
     }
 
-    /// Numbers sorted each time.
+    /// The count of numbers sorted each time.
     pub fn count(&self) -> usize {
         self.task.count()
     }
 
-    /// Where they are.
+    /// Their address.
     pub fn address(&self) -> u64 {
         self.memory.start().as_ptr() as u64
     }
 
-    /// What the system gave.
+    /// The memory that the system gave.
     pub fn got(&self) -> Got {
         self.memory.got()
     }
 
-    /// Why it is not what was asked for.
+    /// Why it is not what was requested.
     pub fn refusal(&self) -> Option<String> {
         let refusals: Vec<String> = self.memory.refusals().iter().map(ToString::to_string).collect();
         (!refusals.is_empty()).then(|| refusals.join("; "))
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_numbers_are_the_mersenne_twisters() {
-        // The C++ standard names the 10,000th number that its generator gives ([rand.predef]).
+        // The C++ standard states the 10,000th number of its generator ([rand.predef]).
         let task = Task { algorithm: Algorithm::Quick, pages: PageChoice::Ordinary, bytes: 4 * 10_000 };
         let mut ready = task.prepare().unwrap();
         assert_eq!((ready.count(), ready.memory.numbers_mut()[9_999]), (10_000, 4_123_659_995));

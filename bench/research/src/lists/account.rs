@@ -1,4 +1,4 @@
-//! What happened in a stretch of time, in base pages, whatever a page of the model stands for.
+//! What happened in a period, in base pages, whatever the size of the model's pages.
 //!
 //! Owns: these numbers. Never touches: what they cost.
 
@@ -9,33 +9,33 @@ use serde::{Deserialize, Serialize};
 use super::pages::PerClass;
 use super::policy::Scan;
 
-/// All that happened; numbers add up.
+/// Everything that happened; numbers add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Account {
-    /// Pages that writers and readers of files moved.
+    /// File pages that writers and readers moved.
     pub moved: u64,
-    /// How often memory ran low and reclaim was asked.
+    /// How often memory ran low and reclaim was called.
     pub reclaims: u64,
     /// What reclaim did.
     pub scan: Scan,
-    /// Pages that went and were needed again, by what they are used for.
+    /// Pages that were evicted and needed again, by class.
     pub refaults: PerClass<u64>,
-    /// Pages that came from disk for other reasons: used for the first time, and not new.
+    /// Other pages read from disk: used for the first time, and not new.
     pub first_reads: u64,
     /// Pages that reclaim sent to swap space.
     pub swapped_out: u64,
-    /// Pages of files that reclaim met before the disk's own order had come to them, and had written one by one.
+    /// File pages that reclaim reached before the disk's own order did, and had written one by one.
     pub written_early: u64,
     /// Pages of files written in the disk's own order.
     pub written: u64,
-    /// How often nothing could be freed before the disk had written something.
+    /// How often nothing could be freed until the disk had written something.
     pub waits: u64,
-    /// Pages that were not let in, because nothing could be freed at all.
+    /// Pages that were refused, because nothing could be freed at all.
     pub refused: u64,
 }
 
 impl Account {
-    /// Pages scanned for each that was freed; None if none was.
+    /// Pages scanned per page freed; None if none was freed.
     pub fn scanned_per_reclaimed(&self) -> Option<f64> {
         (self.scan.reclaimed > 0).then(|| self.scan.scanned as f64 / self.scan.reclaimed as f64)
     }

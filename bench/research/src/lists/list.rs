@@ -1,30 +1,30 @@
 //! Lists of frames: doubly linked through arrays, so that moving a page is a few stores.
 //!
-//! Owns: the links, and which list a frame is on. Never touches: what is in a frame.
+//! Owns: the links, and which list a frame is on. Never touches: the contents of a frame.
 //!
-//! Each frame is on one list or on none. A list has a newest end, where pages come, and an oldest end, where they are judged.
+//! Each frame is on one list or on none. A list has a newest end, where pages arrive, and an oldest end, where they are judged.
 
 /// No frame.
 const NONE: u32 = u32::MAX;
 /// No list.
 const NOWHERE: u8 = u8::MAX;
 
-/// The two ends of a list, and the two sides of a frame on it.
+/// The two ends of a list, and the two neighbours of a frame on it.
 const NEWEST: usize = 0;
 const OLDEST: usize = 1;
 
-/// Several lists of the same frames.
+/// Several lists of one set of frames.
 pub struct Lists {
-    /// Of each frame, the next ones towards both ends.
+    /// For each frame, its neighbours towards both ends.
     links: Vec<[u32; 2]>,
     on: Vec<u8>,
-    /// Of each list, the frames at both ends.
+    /// For each list, the frames at both ends.
     ends: Vec<[u32; 2]>,
     lens: Vec<u32>,
 }
 
 impl Lists {
-    /// So many empty lists, numbered from 0, of frames that are on none.
+    /// Empty lists, numbered from 0; the frames are on none of them.
     pub fn new(frames: u32, lists: usize) -> Self {
         debug_assert!(lists < usize::from(NOWHERE));
         Self {
@@ -35,7 +35,7 @@ impl Lists {
         }
     }
 
-    /// Frames on a list.
+    /// The number of frames on a list.
     pub fn len(&self, list: usize) -> u32 {
         self.lens[list]
     }
@@ -70,7 +70,7 @@ impl Lists {
         self.lens[list] += 1;
     }
 
-    /// Takes a frame off the list that it is on.
+    /// Removes a frame from its list.
     pub fn remove(&mut self, frame: u32) {
         let list = self.of(frame).expect("only frames on a list are removed");
         let links = self.links[frame as usize];
@@ -84,7 +84,7 @@ impl Lists {
         self.lens[list] -= 1;
     }
 
-    /// Takes the oldest frame off a list.
+    /// Removes the oldest frame from a list.
     pub fn take_oldest(&mut self, list: usize) -> Option<u32> {
         let oldest = self.ends[list][OLDEST];
         (oldest != NONE).then(|| {
@@ -93,13 +93,13 @@ impl Lists {
         })
     }
 
-    /// Moves a frame to the newest end of a list, from wherever it is.
+    /// Moves a frame from any list to the newest end of this one.
     pub fn make_newest(&mut self, list: usize, frame: u32) {
         self.remove(frame);
         self.add_newest(list, frame);
     }
 
-    /// Moves a frame to the oldest end of a list, from wherever it is.
+    /// Moves a frame from any list to the oldest end of this one.
     pub fn make_oldest(&mut self, list: usize, frame: u32) {
         self.remove(frame);
         self.add_oldest(list, frame);
@@ -121,7 +121,7 @@ mod tests {
             std::iter::successors(Some(self.ends[list][NEWEST]).filter(|&newest| newest != NONE), next).collect()
         }
 
-        /// Panics unless links, ends, lengths and marks all say the same.
+        /// Panics unless links, ends, lengths and marks agree.
         pub fn check(&self) {
             let mut seen = vec![NOWHERE; self.on.len()];
             for (list, ends) in self.ends.iter().enumerate() {

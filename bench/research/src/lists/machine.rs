@@ -1,6 +1,6 @@
-//! The machine of the model: memory, who is in it, and a disk that writes; one policy chooses what goes.
+//! The model's machine: memory, its pages, and a disk that writes; a policy chooses which pages to evict.
 //!
-//! Owns: frames and the places of pages, and when memory is short. Never touches: what to choose, or what anything costs.
+//! Owns: frames and the locations of pages, and when memory is short. Never touches: the choice of pages, or what anything costs.
 
 use super::account::Account;
 use super::pages::{Bit, Class, Frames};
@@ -8,23 +8,23 @@ use super::policy::{PolicyKind, ReplacementPolicy, Taken};
 use super::trace::{Layout, TICKS_PER_SECOND, TraceEvent};
 use super::writeback::Writeback;
 
-/// Marks the owners of pages without a number; the rest is the writer.
+/// Marks the owners of pages without a number; the other bits are the writer.
 const STREAMED: u32 = 1 << 31;
-/// The file that pages with numbers are written as: the file system's own device.
+/// The file to which pages with numbers are written: the file system's own device.
 const DEVICE: u32 = 1 << 20;
-/// Whoever reads files that nobody reads again.
+/// The reader of files that are read only once.
 const READER: u32 = STREAMED | DEVICE;
-/// A dirty page waits for the disk at most so long: `/proc/sys/vm/dirty_expire_centisecs` as it comes.
+/// The longest time that a dirty page waits for the disk: `/proc/sys/vm/dirty_expire_centisecs` by default.
 const LONGEST_WAIT_TICKS: u64 = 30 * TICKS_PER_SECOND as u64;
-/// So often reclaim is asked again after the disk has written something, before a page is refused.
+/// How often reclaim is called again after the disk has written something, before a page is refused.
 const ATTEMPTS: u32 = 8;
 
-/// Where a page with a number is.
+/// The location of a page with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Nobody has used it.
+    /// It was never used.
     Nowhere,
-    /// It was in memory, and had to go; with what the policy wants to be told.
+    /// It was evicted; the policy gets this number back when the page returns.
     Evicted(u32),
     /// In this frame.
     In(u32),
@@ -38,18 +38,18 @@ pub struct SimulatedMachine {
     places: Vec<Place>,
     classes: Layout,
     writeback: Writeback,
-    /// Frames that reclaim has given to the disk.
+    /// Frames that reclaim has submitted to the disk.
     early: Vec<u32>,
     taken: Taken,
     written: Vec<u32>,
-    /// When fewer frames than the first are free, reclaim is asked until there are as many as the second.
+    /// If fewer frames than the first number are free, reclaim runs until there are as many as the second.
     watermarks: [u32; 2],
     now: u64,
     account: Account,
 }
 
 impl SimulatedMachine {
-    /// An empty machine of so many frames, each of so many base pages.
+    /// An empty machine with this many frames of this many base pages each.
     pub fn new(frames: u32, base_pages: u64, layout: &Layout, policy: PolicyKind) -> Self {
         Self {
             pages: Frames::new(frames, base_pages, layout.mappers),
@@ -67,12 +67,12 @@ impl SimulatedMachine {
         }
     }
 
-    /// What happened since it was asked the last time.
+    /// What happened since the last call.
     pub fn take_account(&mut self) -> Account {
         std::mem::take(&mut self.account)
     }
 
-    /// Time passes, and this happens.
+    /// Advances time by one tick with these events.
     pub fn tick(&mut self, events: &[TraceEvent]) {
         self.now += 1;
         self.finish_early_writes();
@@ -97,7 +97,7 @@ impl SimulatedMachine {
         while Writeback::is_full(&self.pages) && self.write_next() {}
     }
 
-    /// A page without a number comes, by a system call.
+    /// A system call brings in a page without a number.
     fn stream(&mut self, owner: u32) -> Option<u32> {
         let frame = self.bring_in(Class::Cache, owner, None)?;
         self.policy.called(&mut self.pages, frame);
@@ -110,7 +110,7 @@ impl SimulatedMachine {
         let frame = match self.places[page as usize] {
             Place::In(frame) => Some(frame),
             Place::Nowhere => {
-                // New anonymous and shared memory is zeroes, which no disk has to bring.
+                // New anonymous and shared memory is zeroed, and needs no disk read.
                 self.account.first_reads += if class.is_swapped() { 0 } else { self.pages.base_pages() };
                 self.bring_in(class, page, None)
             }
@@ -173,7 +173,7 @@ impl SimulatedMachine {
         }
     }
 
-    /// What reclaim gave to the disk is written.
+    /// Completes the writes that reclaim submitted.
     fn finish_early_writes(&mut self) {
         for frame in std::mem::take(&mut self.early) {
             self.pages.take(frame, Bit::Writeback);
@@ -188,7 +188,7 @@ impl SimulatedMachine {
         let any = self.writeback.write_next(&mut self.pages, self.now, &mut self.written);
         self.account.written += self.written.len() as u64 * self.pages.base_pages();
         for frame in self.written.drain(..) {
-            // A page that reclaim is writing, too, is done when that is.
+            // If reclaim is also writing the page, that write completes it.
             if !self.pages.has(frame, Bit::Writeback) && self.pages.take(frame, Bit::Reclaim) {
                 self.policy.written(&mut self.pages, frame);
             }
@@ -197,8 +197,8 @@ impl SimulatedMachine {
     }
 }
 
-/// After `init_per_zone_pages_min` in `mm/page_alloc.c` of Linux 2.6: four times the root of memory in KiB is the least, reclaim begins
-/// at twice as much and ends at three times.
+/// From `init_per_zone_pages_min` in `mm/page_alloc.c` of Linux 2.6: the minimum is four times the square root of memory in KiB, reclaim begins at
+/// twice that and ends at three times that.
 fn watermarks(frames: u32, base_pages: u64) -> [u32; 2] {
     let least_kib = ((u64::from(frames) * base_pages * 4 * 16).isqrt()).clamp(128, 64 << 10);
     let frames_of = |kib: u64| (kib.div_ceil(4 * base_pages) as u32).clamp(1, (frames / 4).max(1));

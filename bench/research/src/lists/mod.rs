@@ -1,7 +1,7 @@
-//! The paper's question as a simulation: what does it cost to keep all pages on one pair of lists, and what do others cost?
+//! The paper's question as a simulation: what does it cost to keep all pages on one pair of lists, and what do other designs cost?
 //!
-//! Owns: the command, and the order in which runs are made, told and kept. Never touches: the machine that it runs on; nothing here is
-//! measured, and the same arguments give the same figures everywhere.
+//! Owns: the command, and the order of running, reporting and saving. Never touches: the host machine; nothing is measured here, and the same
+//! arguments give the same figures everywhere.
 //!
 //! Data flows one way: trace -> machine with a policy -> account -> throughput -> report, plot.
 
@@ -88,7 +88,7 @@ pub struct ListsArguments {
 }
 
 impl ListsArguments {
-    /// Makes all runs, prints the report, and keeps what is to be kept.
+    /// Makes all runs, prints the report, and saves what the user wants saved.
     pub fn run(&self) -> Result<()> {
         self.outputs.check()?;
         let machine = self.outputs.machine()?;
@@ -105,7 +105,7 @@ impl ListsArguments {
         }
     }
 
-    /// As far as it came.
+    /// Returns what was completed, and how it ended.
     fn simulate(&self, stop: &Stop) -> (ListsRecord, Result<()>) {
         let mut record = ListsRecord {
             version: ListsRecord::VERSION,
@@ -117,7 +117,7 @@ impl ListsArguments {
             outcomes: Vec::new(),
         };
         let (traces, sizes, policies) = (self.traces(), self.sizes(), self.kinds());
-        // A large memory takes longer, and all policies take about as long.
+        // A large memory takes longer; all policies take about equally long.
         let all_memory = sizes.iter().map(|size| size.0 >> 20).sum::<u64>();
         let bar = share_bar(all_memory * (traces.len() * policies.len()) as u64);
         bar.enable_steady_tick(TICK);

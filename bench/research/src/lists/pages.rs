@@ -1,48 +1,48 @@
-//! Page frames of the model: what each holds, and the bits by which lists judge it.
+//! Page frames of the model: the contents of each, and the bits by which lists judge it.
 //!
-//! Owns: these, and what is counted over all of them. Never touches: the order of pages, which is the lists'.
+//! Owns: these, and totals over all of them. Never touches: the order of pages, which is the lists'.
 //!
-//! A frame of the model stands for several base pages that share one fate, so that 64 GiB are a million frames and not sixteen.
+//! A frame of the model stands for several base pages that are treated alike, so that 64 GiB are a million frames and not sixteen.
 
 use serde::{Deserialize, Serialize};
 
 /// No page is in the frame.
 const NOBODY: u32 = u32::MAX;
 
-/// What a page is used for: the five kinds by which the paper splits.
+/// The use of a page: the five classes into which the paper splits lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// Code of processes.
     Code,
-    /// Data that is mapped from files and only read.
+    /// Read-only data that is mapped from files.
     ReadOnly,
     /// Ordinary data of processes: anonymous memory.
     Data,
     /// Shared memory.
     Shared,
-    /// Page cache that nobody maps, read and written by system calls; the file system's own buffers too.
+    /// Page cache that no process maps, used by system calls; also the file system's own buffers.
     Cache,
 }
 
-/// One number for each class, in the order of [`Class::ALL`].
+/// One number per class, in the order of [`Class::ALL`].
 pub type PerClass<T> = [T; Class::ALL.len()];
 
-/// What is known of a page, one bit each.
+/// The state of a page, one bit each.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub enum Bit {
-    /// The processor has set the accessed bit in some page table (only of mapped pages).
+    /// The processor has set the accessed bit in a page table (mapped pages only).
     Young = 1,
-    /// The page's own mark of use, which reclaim and system calls set.
+    /// The page's own referenced mark, which reclaim and system calls set.
     Referenced = 2,
-    /// Not on disk as it is here.
+    /// The page differs from its copy on disk.
     Dirty = 4,
-    /// Reclaim has given it to the disk, which is not done yet.
+    /// Reclaim has submitted it to the disk, which has not finished.
     Writeback = 8,
     /// To be reclaimed as soon as it is written.
     Reclaim = 16,
-    /// Was among the active ones before.
+    /// It was active before.
     Workingset = 32,
 }
 
@@ -61,19 +61,19 @@ impl Class {
     /// All of them.
     pub const ALL: [Class; 5] = [Class::Code, Class::ReadOnly, Class::Data, Class::Shared, Class::Cache];
 
-    /// Whether it is in page tables.
+    /// Whether processes map it.
     pub fn is_mapped(self) -> bool {
         self != Class::Cache
     }
 
-    /// Whether it goes to swap space, and not to a file of its own.
+    /// Whether it goes to swap space, and not to its own file.
     pub fn is_swapped(self) -> bool {
         matches!(self, Class::Data | Class::Shared)
     }
 }
 
 impl Frames {
-    /// That many empty frames, each of so many base pages; `mappers`: how many processes map a page of each class.
+    /// Empty frames of this many base pages each; `mappers`: how many processes map a page of each class.
     pub fn new(frames: u32, base_pages: u64, mappers: PerClass<u32>) -> Self {
         let frames = frames as usize;
         Self {
@@ -87,7 +87,7 @@ impl Frames {
         }
     }
 
-    /// How many there are.
+    /// The number of frames.
     pub fn frames(&self) -> u32 {
         self.bits.len() as u32
     }
@@ -102,12 +102,12 @@ impl Frames {
         self.mapped
     }
 
-    /// Frames with page cache that is to be written.
+    /// Frames with dirty page cache.
     pub fn dirty_cache(&self) -> u32 {
         self.dirty_cache
     }
 
-    /// Puts a page, with its owner in the words of the caller, into an empty frame.
+    /// Puts a page into an empty frame; the meaning of `owner` is the caller's.
     pub fn fill(&mut self, frame: u32, class: Class, owner: u32) {
         debug_assert!(self.is_empty(frame) && owner != NOBODY, "frame {frame} is taken");
         let at = frame as usize;
@@ -115,7 +115,7 @@ impl Frames {
         self.mapped += u32::from(class.is_mapped());
     }
 
-    /// Forgets the page in a frame.
+    /// Removes the page from a frame.
     pub fn empty(&mut self, frame: u32) {
         debug_assert!(!self.is_empty(frame), "frame {frame} is empty");
         self.clean(frame);
@@ -123,22 +123,22 @@ impl Frames {
         self.owners[frame as usize] = NOBODY;
     }
 
-    /// Whether no page is in it.
+    /// Whether the frame is empty.
     pub fn is_empty(&self, frame: u32) -> bool {
         self.owners[frame as usize] == NOBODY
     }
 
-    /// What its page is used for.
+    /// The class of its page.
     pub fn class(&self, frame: u32) -> Class {
         self.classes[frame as usize]
     }
 
-    /// Who its page belongs to.
+    /// The owner of its page.
     pub fn owner(&self, frame: u32) -> u32 {
         self.owners[frame as usize]
     }
 
-    /// How many page-table entries show it; 0 where it is not mapped.
+    /// The number of page-table entries that map it; 0 if it is not mapped.
     pub fn mappers(&self, frame: u32) -> u64 {
         let class = self.class(frame);
         if class.is_mapped() { u64::from(self.mappers[class as usize]) } else { 0 }
@@ -154,14 +154,14 @@ impl Frames {
         self.bits[frame as usize] |= bit as u8;
     }
 
-    /// Clears a bit, and tells whether it was set; not for [`Bit::Dirty`].
+    /// Clears a bit, and returns whether it was set; not for [`Bit::Dirty`].
     pub fn take(&mut self, frame: u32, bit: Bit) -> bool {
         let was = self.has(frame, bit);
         self.bits[frame as usize] &= !(bit as u8);
         was
     }
 
-    /// The page is not on disk as it is here. Tells whether that is new.
+    /// Marks the page as different from its copy on disk. Returns whether that is new.
     pub fn soil(&mut self, frame: u32) -> bool {
         let new = !self.has(frame, Bit::Dirty);
         self.set(frame, Bit::Dirty);
@@ -169,7 +169,7 @@ impl Frames {
         new
     }
 
-    /// The page is on disk as it is here. Tells whether that is new.
+    /// Marks the page as equal to its copy on disk. Returns whether that is new.
     pub fn clean(&mut self, frame: u32) -> bool {
         let new = self.take(frame, Bit::Dirty);
         self.dirty_cache -= u32::from(new && self.class(frame) == Class::Cache);

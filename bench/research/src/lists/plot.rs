@@ -1,6 +1,6 @@
-//! The report as a picture, like the paper's figures 1 and 5: throughput against memory, and what is scanned for it.
+//! The report as a picture, like the paper's figures 1 and 5: throughput against memory, and the scanning that it takes.
 //!
-//! Owns: these two panels, one row for each trace. Never touches: the style of lines and keys, which all plots share.
+//! Owns: these two panels, one row per trace. Never touches: the style of lines and keys, which all plots share.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
-//! Raw results: everything that they depend on, and everything that came out, as it is kept in a file.
+//! Raw results: everything on which they depend, and all results, as saved in a file.
 //!
-//! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
+//! Owns: the format of that file, `"version": 1`. Never touches: conclusions; each report draws them from the file anew.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,22 +8,22 @@ use super::report;
 use super::simulation::{Length, SimulationOutcome};
 use crate::record::ResearchRecord;
 
-/// Everything that the results depend on, and everything that came out.
+/// Everything on which the results depend, and all results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ListsRecord {
-    /// 1; a file with another number is refused.
+    /// 1; a file with another number is rejected.
     pub version: u32,
-    /// What a page of the model stands for.
+    /// The size of a page of the model.
     pub page_bytes: u64,
-    /// What the disk reads or writes in one go.
+    /// The disk's sequential speed.
     pub disk_bytes_per_second: u64,
     /// The share of memory that resident programs take.
     pub resident: f64,
-    /// Where random numbers start.
+    /// The seed of random numbers.
     pub seed: u64,
     /// How long each run is.
     pub length: Length,
-    /// One for each trace, size of memory and policy.
+    /// One per trace, size of memory and policy.
     pub outcomes: Vec<SimulationOutcome>,
 }
 

@@ -1,4 +1,4 @@
-//! The report as text: a table for each trace, and the paper's shape beside it.
+//! The report as text: a table for each trace, next to the shape of the paper's figures.
 //!
 //! Owns: layout and rounding. Never touches: numbers beyond that.
 
@@ -85,7 +85,7 @@ fn row(outcome: &SimulationOutcome, disk: Bytes) -> Vec<String> {
     row
 }
 
-/// Where a policy could not make room at all.
+/// Runs in which a policy could not free anything at all.
 fn refused_text(outcomes: &[SimulationOutcome]) -> String {
     let refused = outcomes.iter().filter(|outcome| outcome.account.refused > 0);
     let line = |outcome: &SimulationOutcome| {
@@ -105,8 +105,7 @@ pub mod tests {
     use crate::lists::simulation::Length;
     use crate::record::ResearchRecord;
 
-    /// Ten intervals in which 25,600 pages each are written; every second one has so many refaults, and each thousand pages reclaimed
-    /// take so many thousand scanned.
+    /// Ten intervals in which 25,600 pages each are written; every second one has this many refaults, and scans `scanned` pages per page reclaimed.
     pub fn outcome(policy: PolicyKind, gib: u64, refaults: u64, scanned: f64) -> SimulationOutcome {
         let disk = Bytes(100 << 20);
         let interval = |number: u64| Account {

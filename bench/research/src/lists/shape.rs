@@ -1,8 +1,9 @@
-//! The shape of the paper's figures, beside what the model shows. What it does not show is said, too.
+//! The shape of the paper's figures next to the model's. Differences are reported, too.
 //!
-//! Owns: the paper's statements, and what counts as seen. Never touches: runs.
+//! Owns: the paper's statements, and the criteria for seeing them. Never touches: runs.
 //!
-//! The paper's figures are of machines; their numbers were not published as a table. So only shapes are compared: higher or lower, growing or not.
+//! The paper's figures come from real machines; their numbers were not published as a table. So only shapes are compared: higher or lower, growing or
+//! not.
 
 use std::fmt;
 
@@ -13,24 +14,24 @@ use super::simulation::SimulationOutcome;
 
 /// Where the paper's throughput begins to fall.
 const KNEE: u64 = 4 << 30;
-/// Differences below one per cent count for none.
+/// Differences below one per cent do not count.
 const MARGIN: f64 = 0.01;
 
-/// A statement of the paper's, and what the model has to say about it.
+/// A statement of the paper, and the model's result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// Theirs, in words.
+    /// The paper's statement.
     pub theirs: &'static str,
-    /// Ours, in words and numbers.
+    /// The model's result, in words and numbers.
     pub ours: String,
-    /// Whether it is the same.
+    /// Whether they agree.
     pub verdict: ShapeVerdict,
 }
 
-/// Whether the model shows what the paper does.
+/// Whether the model shows what the paper states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShapeVerdict {
-    /// At every size where it can be asked.
+    /// At every size to which it applies.
     Seen,
     /// At some sizes.
     InPart,
@@ -62,7 +63,7 @@ impl ShapeVerdict {
 /// A number of an outcome.
 type Number<'a> = &'a dyn Fn(&SimulationOutcome) -> Option<f64>;
 
-/// The paper's statements, held against the outcomes of one trace; those for which there are outcomes.
+/// The paper's statements compared with the outcomes of one trace; only those that have outcomes.
 pub fn shapes(outcomes: &[&SimulationOutcome], disk: Bytes) -> Vec<Shape> {
     let throughput = |outcome: &SimulationOutcome| Some(outcome.mean_throughput(disk));
     let scanned = |outcome: &SimulationOutcome| outcome.account.scanned_per_reclaimed();
@@ -85,13 +86,13 @@ pub fn shapes(outcomes: &[&SimulationOutcome], disk: Bytes) -> Vec<Shape> {
     falling.chain(splits).flatten().collect()
 }
 
-/// A number of a policy, by memory.
+/// A policy's number by memory size.
 fn line(outcomes: &[&SimulationOutcome], policy: PolicyKind, number: Number) -> Vec<(u64, f64)> {
     let of_policy = outcomes.iter().filter(|outcome| outcome.policy == policy);
     of_policy.filter_map(|outcome| Some((outcome.memory_bytes, number(outcome)?))).collect()
 }
 
-/// The unsplit lists' number and that of a split, at each size that has both.
+/// The number of the unsplit lists and of a split, at each size that has both.
 fn pairs(outcomes: &[&SimulationOutcome], split: PolicyKind, number: Number) -> Option<Vec<(f64, f64)>> {
     let split = line(outcomes, split, number);
     let partner = |memory| split.iter().find(|(size, _)| *size == memory).map(|(_, number)| *number);
@@ -113,7 +114,7 @@ fn falls(outcomes: &[&SimulationOutcome], mixed: PolicyKind, throughput: Number)
     })
 }
 
-/// A number of a split of that of the unsplit lists.
+/// A split's number relative to that of the unsplit lists.
 fn ratio(
     outcomes: &[&SimulationOutcome],
     split: PolicyKind,
@@ -172,7 +173,7 @@ mod tests {
         shapes(&outcomes, DISK).iter().map(|shape| shape.verdict).collect()
     }
 
-    /// Sizes in GiB, refaults that slow the disk down, and pages scanned for each of a thousand reclaimed.
+    /// Sizes in GiB, refaults that slow the disk down, and pages scanned per page reclaimed, with a thousand reclaimed.
     fn both(sizes: &[(u64, u64, f64)], split_scans: f64) -> Vec<SimulationOutcome> {
         let pair = |&(gib, refaults, scans): &(u64, u64, f64)| {
             [outcome(PolicyKind::Mixed, gib, refaults, scans), outcome(PolicyKind::Split(100), gib, 0, split_scans)]

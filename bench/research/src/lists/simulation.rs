@@ -1,9 +1,9 @@
-//! One run: a trace, a size of memory, a policy; and what came out of it.
+//! One run of a trace, a size of memory and a policy, and its results.
 //!
 //! Owns: how long a run is, and its sums. Never touches: how any of the three works.
 //!
-//! A run first fills memory and goes on until lists have settled. Then it is measured in intervals of ten seconds of the trace, so
-//! that throughput has a variation.
+//! A run first fills memory and continues until lists have settled. It is then measured in intervals of ten seconds of the trace, so that throughput
+//! has a variation.
 
 use anyhow::Result;
 use heat::units::{BASE_PAGE, Bytes};
@@ -17,7 +17,7 @@ use super::throughput::throughput;
 use super::trace::{TICKS_PER_SECOND, TraceChoice, TraceSetup};
 
 const INTERVAL_TICKS: u32 = 10 * TICKS_PER_SECOND;
-/// Of memory, at least so much is written and read while it is measured.
+/// The least amount written and read during the measurement, relative to memory.
 const MEASURE: f64 = 1.0;
 /// Bytes in a MiB.
 const MIB: f64 = (1 << 20) as f64;
@@ -25,32 +25,32 @@ const MIB: f64 = (1 << 20) as f64;
 /// How long a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Length {
-    /// Of memory, so much is written and read before it is measured.
+    /// The amount written and read before the measurement, relative to memory.
     pub settle: f64,
-    /// Intervals that are measured at least.
+    /// The minimum number of intervals measured.
     pub intervals: usize,
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SimulationOutcome {
     /// The trace's name.
     pub trace: String,
-    /// The trace in words.
+    /// A description of the trace.
     pub description: String,
     /// The machine's memory.
     pub memory_bytes: u64,
-    /// What chose.
+    /// The policy.
     pub policy: PolicyKind,
-    /// Everything while it was measured, in base pages.
+    /// Everything that happened during the measurement, in base pages.
     pub account: Account,
-    /// What is predicted for each interval, in MiB a second.
+    /// The predicted throughput of each interval, in MiB a second.
     pub throughput: Vec<f64>,
-    /// Pages scanned for each that was reclaimed, interval by interval; none where nothing was.
+    /// Pages scanned per page reclaimed, for each interval; None if nothing was reclaimed.
     pub scanned: Vec<Option<f64>>,
 }
 
-/// Runs it. Errors: the trace cannot be read, or a stop was asked for.
+/// Runs it. Errors: the trace cannot be read, or a stop was requested.
 pub fn simulate(
     trace: &TraceChoice,
     policy: PolicyKind,
@@ -79,7 +79,7 @@ pub fn simulate(
         stop.check()?;
         Ok(machine.take_account())
     };
-    // Where everything is refused, this must end, too.
+    // This must also end if everything is refused.
     let passed = |account: &Account| ((account.moved + account.refused) * BASE_PAGE) as f64 / setup.memory.0 as f64;
     let mut settled = 0.0;
     while settled < length.settle {
@@ -101,12 +101,12 @@ impl SimulationOutcome {
         self.scanned.push(account.scanned_per_reclaimed().map(four_digits));
     }
 
-    /// Over all intervals, in MiB a second. (Not the mean of theirs: a slow one lasts longer.)
+    /// Over all intervals, in MiB a second. (Not the mean of their throughputs: a slow interval lasts longer.)
     pub fn mean_throughput(&self, disk: Bytes) -> f64 {
         throughput(&self.account, disk) / MIB
     }
 
-    /// How much the throughput of intervals differs: their standard deviation, of their mean.
+    /// The standard deviation of the intervals' throughput, relative to their mean.
     pub fn variation(&self) -> f64 {
         let count = self.throughput.len().max(1) as f64;
         let mean = self.throughput.iter().sum::<f64>() / count;
@@ -115,13 +115,13 @@ impl SimulationOutcome {
         if mean > 0.0 { deviation / mean } else { 0.0 }
     }
 
-    /// The most pages scanned for each reclaimed in any interval.
+    /// The most pages scanned per page reclaimed in any interval.
     pub fn most_scanned(&self) -> Option<f64> {
         self.scanned.iter().flatten().copied().reduce(f64::max)
     }
 }
 
-/// Predictions are no better than that, and pack well.
+/// Predictions are no more precise than that, and short numbers compress well.
 fn four_digits(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }

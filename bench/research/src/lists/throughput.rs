@@ -1,43 +1,43 @@
-//! What happened, turned into time: a closed model of how fast files are written and read.
+//! Converts what happened into time: a closed model of how fast files are written and read.
 //!
-//! Owns: every constant of it, and the one law. Never touches: lists; it sees numbers only.
+//! Owns: all its constants, and its one law. Never touches: lists; it gets numbers only.
 //!
-//! **The law.** With a thousand writers there is always one that can go on, so throughput is what the busiest of three allows: the
-//! disk, the processors, or the lists' lock, which only one holder has at a time (the bottleneck law of operational analysis: Denning
-//! and Buzen, "The Operational Analysis of Queueing Network Models", Computing Surveys 10(3), 1978). It is an upper bound: who waits
-//! for which program, and that many reclaim at once, is not in it.
+//! **The law.** With a thousand writers one of them can always run, so the busiest of three resources determines throughput: the disk, the
+//! processors, or the lists' lock, which has only one holder at a time (the bottleneck law of operational analysis: Denning and Buzen, "The
+//! Operational Analysis of Queueing Network Models", Computing Surveys 10(3), 1978). It is an upper bound: it ignores which programs wait for which,
+//! and that many reclaim at once.
 //!
-//! **The machine** is the paper's as far as it is known: four processors of 1.6 GHz, a RAID 5 of six disks. What the paper does not
-//! say is called an assumption.
+//! **The machine** is the paper's as far as it is known: four processors of 1.6 GHz, a RAID 5 of six disks. Values that the paper does not state are
+//! marked as assumptions.
 
 use heat::units::{BASE_PAGE, Bytes};
 
 use super::account::Account;
 
-/// The paper's.
+/// From the paper.
 const PROCESSORS: f64 = 4.0;
-/// The paper's.
+/// From the paper.
 const SPINDLES: f64 = 6.0;
 /// From memory to the processor, in the front-side-bus Xeons of 2004. An assumption.
 const CACHE_MISS_NS: f64 = 150.0;
-/// To scan a page: its own descriptor, and the links of its neighbour.
+/// To scan a page: its own descriptor, and its neighbour's links.
 const MISSES_PER_SCAN: f64 = 2.0;
-/// To find one page-table entry from a page: who maps it, and the entry.
+/// To find one page-table entry from a page: the mapping structure, and the entry.
 const MISSES_PER_MAPPING: f64 = 2.0;
-/// Eight entries share a cache line where they are read in order.
+/// Eight entries share a cache line if they are read in order.
 const MISSES_PER_WALKED: f64 = 1.0 / 8.0;
-/// With the lock held, a page is unlinked from or linked into a list.
+/// To unlink a page from a list or link it into one, with the lock held.
 const MISSES_PER_HELD: f64 = 1.0;
-/// The system call, copying and the file system's part of 4 KiB: 400 MB/s for each processor. An assumption.
+/// The system call, copying, and the file system's work for 4 KiB: 400 MB/s per processor. An assumption.
 const MOVE_NS: f64 = 10_000.0;
-/// Seek and half a turn of a disk of 10,000 turns a minute. An assumption.
+/// Seek and half a rotation of a disk at 10,000 rpm. An assumption.
 const SEEK_NS: f64 = 8_000_000.0;
-/// Pages that come or go with one seek: `/proc/sys/vm/page-cluster` is 3 as it comes.
+/// Pages read or written per seek: `/proc/sys/vm/page-cluster` is 3 by default.
 const PAGES_PER_SEEK: f64 = 8.0;
 /// A small write to a RAID 5 reads and writes both data and parity.
 const RAID_WRITES: f64 = 4.0;
 
-/// Seconds that what happened takes: as long as the busiest of three is busy with it.
+/// The seconds that this takes: as long as the busiest of the three is busy.
 fn busy_seconds(account: &Account, disk: Bytes) -> f64 {
     let scan = &account.scan;
     let misses = |count: u64, each: f64| count as f64 * each * CACHE_MISS_NS / 1e9;
@@ -54,13 +54,13 @@ fn busy_seconds(account: &Account, disk: Bytes) -> f64 {
     disk.max(each_processor).max(lock)
 }
 
-/// Bytes of files written and read in a second.
+/// Bytes of files written and read per second.
 pub fn throughput(account: &Account, disk: Bytes) -> f64 {
     let seconds = busy_seconds(account, disk);
     if seconds > 0.0 { (account.moved * BASE_PAGE) as f64 / seconds } else { 0.0 }
 }
 
-/// How long so many pages in one go keep the lock.
+/// How long moving this many pages in one go holds the lock.
 pub fn hold_seconds(pages: u64) -> f64 {
     pages as f64 * MISSES_PER_HELD * CACHE_MISS_NS / 1e9
 }
@@ -72,7 +72,7 @@ mod tests {
 
     const DISK: Bytes = Bytes(100 << 20);
 
-    /// A second of such a disk: 25,600 pages.
+    /// One second of such a disk: 25,600 pages.
     fn second() -> Account {
         Account { moved: 25_600, ..Account::default() }
     }
@@ -92,7 +92,7 @@ mod tests {
         // 6,000 pages are 750 seeks of 8 ms on six disks: one second.
         let account = Account { refaults: [1000, 2000, 3000, 0, 0], ..second() };
         assert!((share_of_the_disk(&account) - 0.5).abs() < 1e-12);
-        // 1,500 written one by one take as long.
+        // 1,500 pages written one by one take as long.
         let account = Account { swapped_out: 1000, written_early: 500, ..second() };
         assert!((share_of_the_disk(&account) - 0.5).abs() < 1e-12);
     }
@@ -101,7 +101,7 @@ mod tests {
     fn scanning_counts_once_it_is_busier_than_the_disk() {
         let scanned = |scanned| Account { scan: Scan { scanned, ..Scan::default() }, ..second() };
         assert!((share_of_the_disk(&scanned(25_600)) - 1.0).abs() < 1e-12, "once for each page is nothing");
-        // 0.256 s for moving, the rest of 8 s of four processors for scanning at 300 ns: two seconds.
+        // 0.256 s for moving, and the rest of the 8 s of four processors for scanning at 300 ns: two seconds.
         let much = ((8.0 - 0.256) / 300e-9) as u64;
         assert!((share_of_the_disk(&scanned(much)) - 0.5).abs() < 1e-6);
     }

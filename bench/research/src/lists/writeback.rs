@@ -1,9 +1,9 @@
-//! Pages of files that wait for the disk, in the order in which it takes them.
+//! Dirty file pages waiting for the disk, in the order in which it writes them.
 //!
-//! Owns: that order, and how many may wait. Never touches: lists.
+//! Owns: that order, and the limit on waiting pages. Never touches: lists.
 //!
-//! After `mm/page-writeback.c` and `fs/fs-writeback.c` of Linux 2.6: file by file, whichever has waited longest first, a few MiB of it
-//! at a time; a program that writes while too much waits has the disk write something first.
+//! From `mm/page-writeback.c` and `fs/fs-writeback.c` of Linux 2.6: file by file, the one that has waited longest first, a few MiB of it at a time;
+//! while too much waits, a program that writes has the disk write something first.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::pages::Frames;
 
 /// Base pages of a file that are written before the next file's turn.
 const AT_ONCE: u64 = 1024;
-/// The share of memory that may wait, in percent, unless half of what is not mapped is less, and at least.
+/// The share of memory that may wait, in percent (half of the unmapped share if that is less), and its lower limit.
 const MOST_PERCENT: u64 = 40;
 const LEAST_PERCENT: u64 = 5;
 
@@ -19,12 +19,12 @@ const LEAST_PERCENT: u64 = 5;
 #[derive(Debug, Default)]
 pub struct Writeback {
     files: Vec<VecDeque<(u32, u32)>>,
-    /// Files with pages to write, and the tick since which the oldest of them has waited.
+    /// Files with dirty pages, and the tick since which the oldest of them has waited.
     turns: VecDeque<(u32, u64)>,
 }
 
 impl Writeback {
-    /// A page of a file waits from now on.
+    /// Adds a page of a file to the queue.
     pub fn add(&mut self, file: u32, frame: u32, pages: &Frames, now: u64) {
         let at = file as usize;
         if self.files.len() <= at {
@@ -36,12 +36,12 @@ impl Writeback {
         self.files[at].push_back((frame, pages.owner(frame)));
     }
 
-    /// Since when the file has waited whose turn is next.
+    /// The tick since which the next file has waited.
     pub fn oldest(&self) -> Option<u64> {
         self.turns.front().map(|&(_, since)| since)
     }
 
-    /// Writes what is next; the frames that are clean now are added to `written`. Returns false if nothing waits.
+    /// Writes the next pages; adds the frames that are now clean to `written`. Returns false if nothing waits.
     pub fn write_next(&mut self, pages: &mut Frames, now: u64, written: &mut Vec<u32>) -> bool {
         let Some((file, _)) = self.turns.pop_front() else { return false };
         let waiting = &mut self.files[file as usize];
@@ -49,7 +49,7 @@ impl Writeback {
         while left > 0
             && let Some((frame, owner)) = waiting.pop_front()
         {
-            // The page may be gone, or written already; then another may be in its place.
+            // The page may be gone or already written; another may be in its frame.
             if pages.owner(frame) == owner && pages.clean(frame) {
                 written.push(frame);
                 left -= 1;
@@ -61,7 +61,7 @@ impl Writeback {
         true
     }
 
-    /// Whether so much waits that writers have to.
+    /// Whether the queue is so long that writers must wait, too.
     pub fn is_full(pages: &Frames) -> bool {
         let frames = u64::from(pages.frames());
         let unmapped = 100 - u64::from(pages.mapped()) * 100 / frames.max(1);

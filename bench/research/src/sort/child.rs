@@ -1,6 +1,6 @@
-//! The child that sorts, again and again, in pages of one kind.
+//! The child that sorts repeatedly in pages of one kind.
 //!
-//! Owns: the child's words, on both sides. Never touches: how is sorted, or in what memory; that is `hugepilot_sort`.
+//! Owns: the child's arguments, on both sides. Never touches: how numbers are sorted, or in what memory; that is `hugepilot_sort`.
 
 use anyhow::Result;
 use heat::units::Bytes;
@@ -23,7 +23,7 @@ pub struct SortChild {
     size: Bytes,
 }
 
-/// Starts the child, and waits until its memory is filled. An operation is a number that was sorted.
+/// Starts the child, and waits until its memory is filled. One number sorted is one operation.
 pub fn start_sort(task: Task, stop: &Stop) -> Result<OwnProcess> {
     let Task { algorithm, pages, bytes, .. } = task;
     let words =
@@ -32,7 +32,7 @@ pub fn start_sort(task: Task, stop: &Stop) -> Result<OwnProcess> {
 }
 
 impl SortChild {
-    /// Sorts until nobody reads the lines any more.
+    /// Sorts until the reader of the lines is gone.
     pub fn run(self) -> Result<()> {
         let Self { algorithm, pages, size } = self;
         let bytes = usize::try_from(size.0)?;

@@ -1,7 +1,7 @@
-//! Sorting in large and in ordinary pages, as the experiment on Windows did: what each algorithm gains, by size.
+//! Sorting in large and in ordinary pages, as in the experiment on Windows: the gain of each algorithm, by size.
 //!
-//! Owns: the command, and the order of turns. Never touches: settings of the machine; a child asks for its pages itself, as programs do
-//! that know of them.
+//! Owns: the command, and the order of turns. Never touches: settings of the machine; a child requests its pages itself, as programs do that know
+//! about them.
 
 mod child;
 mod plot;
@@ -61,14 +61,14 @@ pub struct SortArguments {
 }
 
 impl SortArguments {
-    /// Measures, or reads what was measured, and reports.
+    /// Measures, or reads a saved measurement, and reports.
     pub fn run(&self) -> Result<()> {
         self.outputs.check()?;
         if let Some(file) = &self.from {
             return self.report(&SortRecord::read(file)?);
         }
         let stop = Stop::on_signals(SecondSignal::Waits)?;
-        // Held until the end, so that no other harness changes settings meanwhile.
+        // Held until the end, so that no other harness changes settings in the meantime.
         let settings = SavedSettings::of_this_machine()?;
         let mut record = SortRecord::new(MachineDescription::describe(&settings)?);
         let ended = self.measure(&mut record, &stop);
@@ -86,7 +86,7 @@ impl SortArguments {
         let bar = progress_bar(u64::from(rounds) * (tasks.len() * PageChoice::value_variants().len()) as u64);
         for round in 0..rounds {
             for (place, task) in order_of_round(&tasks, self.seed, round).into_iter().enumerate() {
-                // The three that are compared follow each other, in an order of their own.
+                // The three that are compared follow each other, in random order.
                 for pages in order_of_round(PageChoice::value_variants(), self.seed.wrapping_add(place as u64), round) {
                     let task = Task { pages, ..task };
                     let named = format!("{} sort of {}, {pages}", task.algorithm, Bytes(task.bytes as u64));
@@ -102,7 +102,7 @@ impl SortArguments {
         Ok(())
     }
 
-    /// Every size by every algorithm.
+    /// Every algorithm with every size.
     fn tasks(&self) -> Vec<Task> {
         let usual: Vec<Bytes> = match self.quick {
             true => [1, 8, 64].map(|mebibytes| Bytes(mebibytes << 20)).to_vec(),

@@ -1,4 +1,4 @@
-//! Gains against the size of what is sorted.
+//! Gains against the size of the data.
 //!
 //! Owns: drawing. Never touches: conclusions.
 
@@ -15,10 +15,10 @@ use super::record::SortRecord;
 
 const SIZE: (u32, u32) = (760, 460);
 
-/// Algorithms stand so far beside each other, in powers of two.
+/// The horizontal distance between algorithms, in powers of two.
 const ASIDE: f64 = 0.06;
 
-/// A line for each algorithm, with the interval of each point, and in grey what ordinary pages gain over themselves: noise.
+/// One line per algorithm, with the interval of each point, and in grey the gain of ordinary pages over themselves: noise.
 impl Picture for SortRecord {
     fn size(&self) -> (u32, u32) {
         SIZE
@@ -67,14 +67,14 @@ impl Picture for SortRecord {
     }
 }
 
-/// Where a size stands, and what is gained there.
+/// A size, and its gain.
 type Point = (f64, Interval);
 
-/// What is drawn of one algorithm.
+/// The lines of one algorithm.
 struct Line {
     name: String,
     gains: Vec<Point>,
-    /// Of ordinary pages over ordinary pages.
+    /// Ordinary pages relative to ordinary pages.
     noise: Vec<Point>,
 }
 

@@ -1,6 +1,6 @@
-//! Raw results: every turn, as it is kept in a file.
+//! Raw results: every turn, as saved in a file.
 //!
-//! Owns: the shape of that file, `"version": 1`, and what may be read in its place. Never touches: conclusions.
+//! Owns: the format of that file, `"version": 1`, and the other format that may be read instead. Never touches: conclusions.
 
 use std::path::Path;
 
@@ -20,19 +20,19 @@ use crate::record::ResearchRecord;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SortRecord {
     version: u32,
-    /// Where it was measured; None for lines that say nothing of it.
+    /// The machine measured; None for lines that do not name it.
     pub machine: Option<MachineDescription>,
     /// In the order in which they ran.
     pub turns: Vec<SortTurn>,
 }
 
 impl SortRecord {
-    /// An empty one for this machine.
+    /// A record without turns for this machine.
     pub fn new(machine: MachineDescription) -> Self {
         Self { version: Self::VERSION, machine: Some(machine), turns: Vec::new() }
     }
 
-    /// Reads a file that was kept, or lines that hugepilot-sort printed.
+    /// Reads a saved file, or lines that hugepilot-sort printed.
     pub fn read(path: &Path) -> Result<Self> {
         let text = text_of(&read_bytes(path)?).with_context(|| format!("{} is no text", path.display()))?;
         if let Ok(record) = serde_json::from_str::<Self>(&text) {
@@ -54,7 +54,7 @@ impl SortRecord {
         Ok(Self { version: Self::VERSION, machine: None, turns })
     }
 
-    /// The algorithms, and the sizes of each, ascending.
+    /// The algorithms, each with its sizes in ascending order.
     pub fn cases(&self) -> Vec<(Algorithm, Vec<u64>)> {
         let mut cases: Vec<(Algorithm, u64)> = self.turns.iter().map(|turn| (turn.algorithm, turn.bytes)).collect();
         cases.sort();
@@ -63,18 +63,18 @@ impl SortRecord {
         cases.chunk_by(|one, other| one.0 == other.0).map(group).collect()
     }
 
-    /// The turns of one bar.
+    /// The turns of one algorithm, size and choice of pages.
     pub fn turns_of(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> impl Iterator<Item = &SortTurn> {
         self.turns.iter().filter(move |turn| (turn.algorithm, turn.bytes, turn.pages) == (algorithm, bytes, pages))
     }
 
-    /// Milliseconds of the typical sort.
+    /// The median milliseconds of a sort.
     pub fn milliseconds(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<f64> {
         let times = self.turns_of(algorithm, bytes, pages).map(|turn| turn.nanoseconds as f64 / 1e6);
         median(&times.collect::<Vec<_>>())
     }
 
-    /// How many times as fast these pages are as ordinary ones, by rounds.
+    /// How many times faster these pages are than ordinary ones, by round.
     pub fn speedups(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Vec<(u32, f64)> {
         let ordinary = |round| {
             let mut turns = self.turns_of(algorithm, bytes, PageChoice::Ordinary);
@@ -84,12 +84,12 @@ impl SortRecord {
         self.turns_of(algorithm, bytes, pages).filter_map(of).collect()
     }
 
-    /// Whether whatever was to be on large pages was, all of it.
+    /// Whether all memory that should be on large pages was.
     pub fn all_on_large_pages(&self, algorithm: Algorithm, bytes: u64) -> bool {
         self.turns_of(algorithm, bytes, PageChoice::Large).all(|turn| turn.large_bytes == turn.taken_bytes)
     }
 
-    /// The typical one of these, and how sure that is.
+    /// Their median, with its interval.
     pub fn speedup(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<Interval> {
         let pairs = self.speedups(algorithm, bytes, pages).into_iter().map(|(_, ratio)| (ratio, 1.0));
         paired_ratio(&pairs.collect::<Vec<_>>())
@@ -106,7 +106,7 @@ impl ResearchRecord for SortRecord {
     }
 }
 
-/// Text as programs write it, or as the shell of Windows redirects it to a file: in UTF-16, after a mark of the order of bytes.
+/// Text as programs write it, or as the Windows shell redirects it to a file: in UTF-16 after a byte order mark.
 fn text_of(bytes: &[u8]) -> Result<String> {
     let text = match bytes.strip_prefix(&[0xff, 0xfe]) {
         Some(utf_16) => {
@@ -123,7 +123,7 @@ fn text_of(bytes: &[u8]) -> Result<String> {
 pub(super) mod tests {
     use super::*;
 
-    /// Six rounds of this size, in which large pages are so many times as fast.
+    /// Six rounds of this size, in which large pages are `faster` times as fast.
     pub(in crate::sort) fn turns(algorithm: Algorithm, bytes: u64, faster: f64) -> Vec<SortTurn> {
         let turn = |round: u32, pages, nanoseconds: f64| SortTurn {
             round,
@@ -135,7 +135,7 @@ pub(super) mod tests {
             taken_bytes: bytes,
             refusal: None,
         };
-        // The machine grows slower meanwhile, which is no gain or loss.
+        // The machine slows down from round to round, which must count neither as a gain nor as a loss.
         let round = |round: u32| {
             let slow = 1e9 * f64::from(round + 10);
             [

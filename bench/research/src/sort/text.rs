@@ -1,6 +1,6 @@
-//! The report: a table for each algorithm, and what became of the experiment's figures.
+//! The report: a table for each algorithm, and whether the experiment's figures were reproduced.
 //!
-//! Owns: layout and rounding, and which figures there are. Never touches: how numbers came about.
+//! Owns: layout and rounding, and the list of figures. Never touches: how numbers were obtained.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use hugepilot_sort::task::PageChoice;
 
 use super::record::SortRecord;
 
-/// What the experiment sorted, and what its heap sort gained.
+/// The size of the data in the experiment, and the gain of its heap sort.
 const THEIR_BYTES: u64 = 64 << 20;
 const THEIR_GAIN: f64 = 1.06;
 
@@ -56,13 +56,13 @@ fn row(record: &SortRecord, algorithm: Algorithm, bytes: u64) -> Vec<String> {
     ]
 }
 
-/// A ratio as what it gains.
+/// A ratio as a gain.
 fn percent(Interval { estimate, low, high, .. }: &Interval) -> String {
     let [estimate, low, high] = [estimate, low, high].map(|ratio| (ratio - 1.0) * 100.0);
     format!("{estimate:+.1} [{low:+.1}, {high:+.1}]")
 }
 
-/// What was to be seen, what was, and whether that is it.
+/// The expected result, the observed one, and the verdict.
 fn figures(record: &SortRecord) -> [(String, String, FigureVerdict); 2] {
     let of = |algorithm, pages| record.speedup(algorithm, THEIR_BYTES, pages);
     let noise = of(Algorithm::Heap, PageChoice::OrdinaryAgain);
@@ -86,7 +86,7 @@ fn figures(record: &SortRecord) -> [(String, String, FigureVerdict); 2] {
     })
 }
 
-/// The speedup of the one by that of the other, of the same rounds.
+/// The speedup of heap sort divided by that of quick sort, from the same rounds.
 fn heap_against_quick(record: &SortRecord) -> Option<Interval> {
     let of = |algorithm| record.speedups(algorithm, THEIR_BYTES, PageChoice::Large);
     let quick = of(Algorithm::Quick);

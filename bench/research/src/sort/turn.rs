@@ -1,4 +1,4 @@
-//! One turn: a process of its own, which gets new physical pages, and sorts until it has been timed for long enough.
+//! One turn: a separate process, which gets new physical pages, and sorts until it has been timed for long enough.
 //!
 //! Owns: the order of steps. Never touches: which turn comes next.
 
@@ -15,11 +15,11 @@ use hugepilot_sort::task::Task;
 
 use super::child::start_sort;
 
-/// So much sorting is timed at least, or one sort where that takes longer.
+/// The minimum time of sorting, or one sort if that takes longer.
 const LENGTH: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Measures one.
+/// Measures one turn.
 pub(super) fn turn(round: u32, task: Task, stop: &Stop) -> Result<SortTurn> {
     let memory = (task.bytes * task.algorithm.room()) as u64;
     let mut warm = WarmMemory::touch(warmed(memory, machine_memory()?.available.0), stop)?;
@@ -42,15 +42,15 @@ pub(super) fn turn(round: u32, task: Task, stop: &Stop) -> Result<SortTurn> {
         pages: task.pages,
         bytes: task.bytes as u64,
         nanoseconds: (window.duration.as_nanos() as f64 / sorted) as u64,
-        // The kernel's word, whatever the child believes.
+        // The kernel's count, whatever the child believes.
         large_bytes: overlap(&huge_ranges(running.pid())?, start, start + taken_bytes),
         taken_bytes,
         refusal: running.ready().refusal.clone(),
     })
 }
 
-/// How much is warmed for a child that takes so much: a quarter more, because making huge pages needs free memory beside them, but no
-/// more than leaves available what the child takes, or it would be refused.
+/// The amount to warm for a child of this size: a quarter more, because making huge pages takes additional free memory, but leaving available what
+/// the child takes, or it would be refused.
 fn warmed(memory: u64, available: u64) -> u64 {
     (memory / 4 * 5).min(available.saturating_sub(memory + SPARE)).max(HUGE_PAGE)
 }

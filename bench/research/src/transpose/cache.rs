@@ -1,64 +1,64 @@
-//! A cache, as a datasheet describes it: sets, ways, lines, least recently used out first, written back when it leaves.
+//! A cache as a datasheet describes it: sets, ways and lines, with LRU replacement and write-back.
 //!
-//! Owns: which lines are in it. Never touches: where pages lie, or what a miss costs.
+//! Owns: which lines are in it. Never touches: where pages are, or what a miss costs.
 
-/// How a cache is built.
+/// The geometry of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// All of it.
+    /// Its total size.
     pub size_bytes: u64,
-    /// Lines in a set.
+    /// Lines per set.
     pub ways: u64,
-    /// Bytes in a line.
+    /// Bytes per line.
     pub line_bytes: u64,
 }
 
 impl Geometry {
-    /// Sets, each of as many lines as there are ways.
+    /// The number of sets; each has as many lines as there are ways.
     pub fn sets(self) -> u64 {
         self.size_bytes / self.ways / self.line_bytes
     }
 }
 
-/// Its contents: by set, the line used last first.
+/// Its contents: for each set, the most recently used line first.
 #[derive(Clone, Debug)]
 pub struct SimulatedCache {
     geometry: Geometry,
-    /// `ways` places for each set.
+    /// `ways` slots per set.
     lines: Vec<Option<Line>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Line {
-    /// The line's address, divided by its length.
+    /// The line's address divided by the line size.
     number: u64,
     dirty: bool,
 }
 
-/// What became of an access.
+/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The line was there.
+    /// The line was present.
     Hit,
-    /// It came, and nothing had to be written for it.
+    /// The line was loaded, and nothing had to be written for it.
     Miss,
-    /// It came, and the one at this address had to be written.
+    /// The line was loaded, and the one at this address had to be written back.
     MissAndWriteBack(u64),
 }
 
 impl SimulatedCache {
-    /// An empty one.
+    /// An empty cache.
     pub fn new(geometry: Geometry) -> Self {
         Self { geometry, lines: vec![None; (geometry.sets() * geometry.ways) as usize] }
     }
 
-    /// Reads or writes at a physical address; what is written to must be there, too.
+    /// Reads or writes at a physical address; a write also loads the line.
     pub fn access(&mut self, address: u64, writes: bool) -> Access {
         let number = address / self.geometry.line_bytes;
         let (ways, set) = (self.geometry.ways as usize, (number % self.geometry.sets()) as usize);
         let set = &mut self.lines[set * ways..(set + 1) * ways];
         let place = set.iter().position(|line| line.is_some_and(|line| line.number == number));
-        // The last one leaves where it was not there.
+        // If the line was not present, the last one is evicted.
         set[..=place.unwrap_or(ways - 1)].rotate_right(1);
         let (found, used) = (set[0], &mut set[0]);
         if place.is_some() {
@@ -114,7 +114,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_fits_misses_once_each(order in prop::collection::vec(0..4u64, 1..200)) {
-            // Four lines that fill both sets.
+            // Four lines fill both sets.
             let mut cache = SimulatedCache::new(TINY);
             let misses = order.iter().filter(|&&line| cache.access(line * 16, line % 2 == 0) != Access::Hit).count();
             let mut lines = order.clone();
@@ -125,7 +125,7 @@ mod tests {
 
         #[test]
         fn a_larger_cache_with_the_same_sets_never_misses_more(addresses in prop::collection::vec(0..1024u64, 1..300)) {
-            // Least recently used is a stack algorithm: with more ways each set holds all that it held with fewer.
+            // LRU is a stack algorithm: with more ways each set holds everything that it would hold with fewer.
             let misses = |ways: u64| {
                 let mut cache = SimulatedCache::new(Geometry { size_bytes: 32 * ways, ways, line_bytes: 16 });
                 addresses.iter().filter(|&&address| cache.access(address, false) != Access::Hit).count()

@@ -1,6 +1,6 @@
 //! The same transpose on this machine: real pages, new ones for each choice, and the clock.
 //!
-//! Owns: memory placed in each of the ways, and timing. Never touches: settings of the machine.
+//! Owns: memory placed by each method, and timing. Never touches: settings of the machine.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
@@ -22,33 +22,34 @@ use super::model::matrices_bytes;
 use super::placement::Placement;
 use super::simulation::Point;
 
-/// Timed so long at once, and so often, of which the fastest counts: an interruption makes one of them slow.
+/// The length of one timing, and the number of timings, of which the fastest counts: an interruption makes one of them slow.
 const LENGTH: Duration = Duration::from_millis(2);
 const TIMES: usize = 3;
-/// Between making memory and timing it: what making it has left, such as a time slice used up or pages to be freed, is not the placement's.
+/// The pause between making memory and timing it, so that after-effects, such as a used-up time slice or pages to be freed, do not count as the
+/// placement's.
 const REST: Duration = Duration::from_millis(2);
-/// Ordinary pages once more: the same measured against itself.
+/// Ordinary pages again: the same measured against itself.
 pub const AGAIN: &str = "random again";
-/// Memory of earlier choices is held up to this share of what is available.
+/// Memory of earlier choices is held up to this fraction of available memory.
 const HELD_SHARE: u64 = 4;
-/// Now and then the kernel gives no huge page at once, even where many are free.
+/// Occasionally the kernel gives no huge page at once, even if many are free.
 const ATTEMPTS: u32 = 3;
-/// The arena whose building is timed.
+/// The arena whose construction is timed.
 const ARENA_BYTES: u64 = 256 << 20;
 
-/// Why memory cannot be placed now, and may be another time.
+/// Why memory cannot be placed now, but perhaps later.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("no huge page can be had: compact memory (/proc/sys/vm/compact_memory), or free some")]
 pub struct NoHugePage;
 
-/// The ways to place memory where there are so many colors: a huge page has no more of them than it has base pages.
+/// The placements that are possible with this many colors: a huge page has at most as many colors as base pages.
 pub fn placements(colors: u32) -> Vec<Placement> {
     let huge_pages_have_all = u64::from(colors) <= HUGE_PAGE / BASE_PAGE;
     let can_be = |placement: &Placement| *placement != Placement::HugeAndColored || huge_pages_have_all;
     Placement::value_variants().iter().copied().filter(can_be).collect()
 }
 
-/// Keeps this thread on one processor; the second-level cache there.
+/// Binds this thread to one processor; returns that processor's second-level cache.
 pub fn settle() -> Result<Cache> {
     let cpu = current_cpu();
     stay_on(&[cpu]).context("cannot stay on one processor")?;
@@ -59,7 +60,7 @@ pub fn settle() -> Result<Cache> {
         .context("the kernel does not tell the shape of the second-level cache")
 }
 
-/// Memory placed in one of the ways.
+/// Memory placed by one of the methods.
 enum Memory {
     AsItComes(AlignedMemory),
     Colored(ColoredArena),
@@ -97,7 +98,7 @@ impl Memory {
     }
 }
 
-/// Tries again where there is no huge page.
+/// Tries again if there is no huge page.
 fn persistently<T>(mut place: impl FnMut() -> Result<T>) -> Result<T> {
     let mut attempt = 1;
     loop {
@@ -108,7 +109,7 @@ fn persistently<T>(mut place: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Memory of earlier choices, so that no later one gets their pages; the oldest goes first where it becomes too much.
+/// Memory of earlier choices, held so that no later choice gets its pages; if it becomes too much, the oldest goes first.
 struct Held {
     memory: VecDeque<Memory>,
     room: u64,
@@ -128,7 +129,7 @@ impl Held {
     }
 }
 
-/// So many bytes on huge pages, the rest on base pages as the kernel gives them.
+/// This many bytes on huge pages, the rest on base pages as the kernel gives them.
 fn as_it_comes(bytes: u64, huge: u64) -> Result<Memory> {
     let (bytes, huge) = (bytes.next_multiple_of(BASE_PAGE) as usize, huge as usize);
     let mut mapping = AlignedMemory::anonymous(bytes)?;
@@ -136,7 +137,7 @@ fn as_it_comes(bytes: u64, huge: u64) -> Result<Memory> {
         mapping.advise(0, huge, OwnAdvice::HugePage)?;
     }
     if bytes > huge {
-        // A kernel that refuses has no huge pages.
+        // A kernel that refuses this has no huge pages.
         let _ = mapping.advise(huge, bytes - huge, OwnAdvice::NoHugePage);
     }
     mapping.advise(0, bytes, OwnAdvice::Populate)?;
@@ -146,7 +147,7 @@ fn as_it_comes(bytes: u64, huge: u64) -> Result<Memory> {
     Ok(Memory::AsItComes(mapping))
 }
 
-/// Transposes of one dimension, in each of the ways and on ordinary pages again, with pages chosen anew so often.
+/// Transposes of one dimension, with each placement and with ordinary pages again; pages are chosen anew `choices` times.
 pub fn measure(
     dimension: u64,
     placements: &[Placement],
@@ -174,13 +175,13 @@ pub fn measure(
     Ok(Point { dimension, speeds })
 }
 
-/// By turns, there and back, so that none always comes first, nor after the same other one.
+/// Alternately forwards and backwards, so that none always comes first, or always follows the same other one.
 fn order(ways: usize, choice: usize) -> impl Iterator<Item = usize> {
     let turn = move |turn: usize| if choice.is_multiple_of(2) { turn } else { ways - 1 - turn };
     (0..ways).map(move |each| (turn(each) + choice / 2) % ways)
 }
 
-/// As the paper counts them: each element is read and written.
+/// Counted as in the paper: each element is read and written.
 fn megabytes_per_second(words: &mut [u64], dimension: usize) -> f64 {
     words.fill(1);
     let (to, from) = words.split_at_mut(dimension * dimension);
@@ -197,7 +198,7 @@ fn megabytes_per_second(words: &mut [u64], dimension: usize) -> f64 {
     (2 * 8 * dimension * dimension) as f64 / fastest / 1e6
 }
 
-/// `a[i][j] = b[j][i]`: 8 bytes that are moved, of whatever type.
+/// `a[i][j] = b[j][i]`: moves 8 bytes, of whatever type.
 #[inline(never)]
 fn transpose(to: &mut [u64], from: &[u64], dimension: usize) {
     for (row, elements) in to.chunks_exact_mut(dimension).enumerate() {
@@ -209,13 +210,13 @@ fn transpose(to: &mut [u64], from: &[u64], dimension: usize) {
 /// How a large arena was built.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Built {
-    /// All of it on colored base pages.
+    /// Its size, all of it on colored base pages.
     pub bytes: u64,
-    /// From the call to its return.
+    /// From the call until its return.
     pub seconds: f64,
-    /// Candidates for each page.
+    /// Candidates per page.
     pub candidates: f64,
-    /// Pages of the color that the sequence wants.
+    /// Pages with exactly the color that the sequence requires.
     pub exact: f64,
 }
 

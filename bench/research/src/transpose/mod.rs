@@ -1,6 +1,6 @@
-//! Page coloring, by the paper's benchmark: the transpose of a matrix, on a model of the paper's processors and on this machine.
+//! Page coloring with the paper's benchmark: the transpose of a matrix, on a model of the paper's processors and on this machine.
 //!
-//! Owns: the command, and which numbers are made. Never touches: settings of the machine. A simulation follows from its seed alone.
+//! Owns: the command, and which numbers are produced. Never touches: settings of the machine. The seed alone determines a simulation.
 
 mod cache;
 mod measured;
@@ -43,9 +43,9 @@ Examples:
 A simulation gives the same numbers for the same seed everywhere. Measuring takes CAP_SYS_ADMIN, to see page frames, and a machine that is
 otherwise left alone. Ctrl-C ends either, and reports what there is.";
 
-/// Dimensions reach so far.
+/// The largest dimension.
 const LAST: u64 = 999;
-/// Of dimensions that are large, some are enough, and they are odd.
+/// Of the large dimensions some are enough; this step keeps them odd.
 const LARGE_STEP: usize = 54;
 
 /// `transpose`
@@ -77,7 +77,7 @@ pub struct TransposeArguments {
 }
 
 impl TransposeArguments {
-    /// Simulates, measures if that is asked for, and reports; what there is, if that ends early.
+    /// Simulates, measures if requested, and reports; if that ends early, reports what there is.
     pub fn run(&self) -> Result<()> {
         self.outputs.check()?;
         let machine = self.outputs.machine()?;
@@ -103,7 +103,7 @@ impl TransposeArguments {
         self.processor.clone()
     }
 
-    /// As far as it came.
+    /// Returns what was completed.
     fn simulate(&self, processor: Processor, stop: &Stop) -> PointSeries {
         let dimensions = self.dimensions_or(|| usual_dimensions(processor));
         let progress = progress_bar(dimensions.len() as u64);
@@ -117,7 +117,7 @@ impl TransposeArguments {
         series
     }
 
-    /// Adds what was measured, as far as it came.
+    /// Adds the completed measurements.
     fn measure(&self, stop: &Stop, series: &mut Vec<PointSeries>) -> Result<()> {
         let cache = measured::settle()?;
         let colors = self.colors.unwrap_or_else(|| cache.colors());
@@ -134,7 +134,7 @@ impl TransposeArguments {
         ended
     }
 
-    /// Ascending, none twice.
+    /// The dimensions, ascending and without duplicates.
     fn dimensions_or(&self, usual: impl Fn() -> Vec<u64>) -> Vec<u64> {
         let mut dimensions = if self.dimensions.is_empty() { usual() } else { self.dimensions.clone() };
         dimensions.sort_unstable();
@@ -201,7 +201,7 @@ mod tests {
         let large: Vec<u64> = dimensions.into_iter().filter(|&dimension| dimension >= LARGE).collect();
         assert_eq!((large.len(), large[0], large[9]), (10, LARGE, LAST));
         assert!(large.iter().all(|&dimension| dimension % 2 == 1 && matrices_bytes(dimension) > SUPER_PAGE));
-        // The smaller cache has the more to lose; were there a gain, the figure of where it ends would be another.
+        // The smaller cache has more to lose; if there were a gain, the figure for its end would change.
         let points = simulate(Processor::Celeron, &[Placement::Random, Placement::Colored], &[LAST], 1, 1);
         assert!(points[0].ratio(Placement::Colored, Placement::Random).unwrap() < 1.1);
     }

@@ -1,9 +1,9 @@
-//! The paper's processors, and what a transpose of two matrices costs them.
+//! The paper's processors, and the cost of transposing two matrices on them.
 //!
-//! Owns: two levels of cache, the trace of the real loop, and a price for each event. Never touches: how pages are chosen.
+//! Owns: two levels of cache, the trace of the real loop, and a cost per event. Never touches: how pages are chosen.
 //!
-//! A model of caches only: no TLB, no prefetching, no overlap. Prices are not the point: which lines miss is, and that follows from the
-//! datasheets' geometry and the loop alone.
+//! Models caches only: no TLB, no prefetching, no overlap. The exact costs do not matter; what matters is which lines miss, and that follows only
+//! from the datasheets' geometry and the loop.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cache::{Access, Geometry, SimulatedCache};
 
-/// Of the memory of the paper's time.
+/// The page size of that time.
 pub const PAGE_BYTES: u64 = 4096;
 const ELEMENT: u64 = 8;
 
@@ -26,7 +26,7 @@ pub enum Processor {
     Pentium4,
 }
 
-/// What is known of it.
+/// A processor's known data.
 #[derive(Clone, Copy, Debug)]
 pub struct Datasheet {
     pub hertz: f64,
@@ -35,11 +35,11 @@ pub struct Datasheet {
     pub prices: Prices,
 }
 
-/// Cycles. Those of the Celeron make its two plateaus in the paper's table come out (1,556 MB/s inside the second level, 260 beyond it);
-/// those of the Pentium 4 are assumed: a second level about as far away in cycles, and memory as far away in nanoseconds.
+/// Cycles. The Celeron's reproduce the two plateaus in the paper's table (1,556 MB/s inside the second level, 260 beyond it). The Pentium 4's are
+/// assumed: the second level about equally far away in cycles, and memory equally far away in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Prices {
-    /// An element read and written, everything in the first level.
+    /// An element read and written, with everything in the first level.
     pub element: f64,
     /// A line from the second level.
     pub second: f64,
@@ -54,9 +54,9 @@ pub struct Prices {
 pub struct Events {
     /// Elements transposed.
     pub elements: u64,
-    /// Lines that the first level did not have.
+    /// Lines that missed in the first level.
     pub first_misses: u64,
-    /// Lines that the second level did not have either.
+    /// Lines that missed in the second level as well.
     pub second_misses: u64,
     /// Lines written back to memory.
     pub write_backs: u64,
@@ -72,7 +72,7 @@ impl fmt::Display for Processor {
 }
 
 impl Processor {
-    /// Intel's datasheets for the caches: 16 KB of 4 ways and 32 bytes, 128 KB of 4 ways; 8 KB of 4 ways and 64 bytes, 512 KB of 8 ways.
+    /// From Intel's datasheets: 16 KB of 4 ways and 32 bytes, 128 KB of 4 ways; 8 KB of 4 ways and 64 bytes, 512 KB of 8 ways.
     pub fn datasheet(self) -> Datasheet {
         let geometry = |kilobytes: u64, ways, line_bytes| Geometry { size_bytes: kilobytes << 10, ways, line_bytes };
         match self {
@@ -91,13 +91,13 @@ impl Processor {
         }
     }
 
-    /// Colors by the paper's count: the whole second level by the page size.
+    /// Colors as the paper counts them: the size of the second level divided by the page size.
     pub fn colors(self) -> u64 {
         self.datasheet().second.size_bytes / PAGE_BYTES
     }
 }
 
-/// Bytes of both matrices, one behind the other.
+/// Bytes of both matrices, one after the other.
 pub fn matrices_bytes(dimension: u64) -> u64 {
     2 * dimension * dimension * ELEMENT
 }
@@ -124,7 +124,7 @@ impl Events {
         events
     }
 
-    /// Megabytes a second, as the paper counts them: each element is read and written.
+    /// Megabytes a second, counted as in the paper: each element is read and written.
     pub fn megabytes_per_second(&self, datasheet: &Datasheet) -> f64 {
         let Prices { element, second, memory, write_back } = datasheet.prices;
         let cycles = self.elements as f64 * element
@@ -146,7 +146,7 @@ impl Levels {
         Self { first: SimulatedCache::new(datasheet.first), second: SimulatedCache::new(datasheet.second) }
     }
 
-    /// The first level asks the second for what it lacks, and writes to it what leaves it dirty.
+    /// The first level loads from the second on a miss, and writes back dirty lines to it.
     fn access(&mut self, address: u64, writes: bool, events: &mut Events) {
         let access = self.first.access(address, writes);
         if access == Access::Hit {
@@ -162,7 +162,7 @@ impl Levels {
     fn ask_second(&mut self, address: u64, writes: bool, events: &mut Events) {
         match self.second.access(address, writes) {
             Access::Hit => {}
-            // A whole line that is written need not be read first, but only a line that is there can be dirty.
+            // A whole line that is written need not be read first, but only a line that is present can be dirty.
             Access::Miss => events.second_misses += u64::from(!writes),
             Access::MissAndWriteBack(_) => {
                 events.second_misses += u64::from(!writes);
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn misses_of_a_transpose_of_two_by_two_counted_by_hand() {
         // a is at 0 to 31 (lines 0, 1), b at 32 to 63 (lines 2, 3). Read b, write a: lines 2 0, 3 0, 2 1, 3 1.
-        // Two lines fit, the one used last stays: once both caches know everything, 0 is never there when the second round comes.
+        // Two lines fit, and the last one used stays: once both caches are warm, 0 is always gone when the second round needs it.
         //   start (after one transpose): 1 (dirty), 3
         //   2: miss, 3 leaves clean -> 2 1     0: miss, 1 leaves dirty -> 0 2
         //   3: miss, 2 leaves clean -> 3 0     0: hit -> 0 3
@@ -201,8 +201,9 @@ mod tests {
 
     #[test]
     fn what_the_second_level_lacks_and_writes_back_counted_by_hand() {
-        // One line in the first level, two in the second. No access is to the line of the one before: the first level never has it, and
-        // what it lets go dirty the second level still has. There, the line used last first, * for dirty, after one transpose 1* 3:
+        // One line in the first level, two in the second. Consecutive accesses are never to the same line, so the first
+        // level never hits, and the second level still has the dirty lines that it evicts. The second level after one transpose is 1* 3
+        // (last used line first, * for dirty):
         //   2: miss, 3 leaves -> 2 1*         0: miss, 1 is written back -> 0 2
         //   3: 0 comes back dirty, miss, 2 leaves -> 3 0*         0: hit -> 0* 3
         //   2: miss, 3 leaves -> 2 0*         1: miss, 0 is written back -> 1 2

@@ -1,6 +1,6 @@
-//! Where the pages of an array lie in physical memory, by the ways to choose them that are compared.
+//! Where the pages of an array are in physical memory, for each placement that is compared.
 //!
-//! Owns: choosing. Never touches: caches; a placement knows how many colors there are, and no more.
+//! Owns: the choice of pages. Never touches: caches; a placement knows only the number of colors.
 
 use std::fmt;
 
@@ -27,9 +27,9 @@ pub enum Placement {
     HugeAndRandom,
 }
 
-/// A huge page of the processors that are simulated, without physical address extension.
+/// A huge page of the simulated processors, without physical address extension.
 pub const SUPER_PAGE: u64 = 4 << 20;
-/// Physical memory that a machine of that time had free, for pages that lie anywhere.
+/// Free physical memory of a machine of that time, for pages placed at random.
 const FREE_BYTES: u64 = 256 << 20;
 
 impl fmt::Display for Placement {
@@ -39,8 +39,8 @@ impl fmt::Display for Placement {
 }
 
 impl Placement {
-    /// Physical addresses of so many bytes' base pages, in order; no page comes twice. Colors are told apart by the paper's count: the
-    /// whole cache by the page size, ways not counted.
+    /// Physical addresses of the base pages of this many bytes, in order; no page occurs twice. Colors are counted as in the paper: the size of the
+    /// whole cache divided by the page size, ignoring ways.
     pub fn choose(self, bytes: u64, colors: u64, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
         let count = bytes.div_ceil(PAGE_BYTES);
         let huge = match self {
@@ -48,7 +48,7 @@ impl Placement {
             Placement::Huge => count,
             Placement::HugeAndColored | Placement::HugeAndRandom => bytes / SUPER_PAGE * (SUPER_PAGE / PAGE_BYTES),
         };
-        // The huge part lies beyond all that base pages are chosen from.
+        // The huge part is beyond the memory from which base pages are chosen.
         let contiguous = (0..huge).map(|page| FREE_BYTES.next_multiple_of(SUPER_PAGE) + page * PAGE_BYTES);
         let rest = count - huge;
         let rest = match self {
@@ -59,7 +59,7 @@ impl Placement {
     }
 }
 
-/// Different pages, each as likely.
+/// Distinct pages, all equally likely.
 fn anywhere(count: u64, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
     let free = (FREE_BYTES / PAGE_BYTES) as usize;
     let mut taken = std::collections::HashSet::new();
@@ -72,7 +72,7 @@ fn anywhere(count: u64, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
     (0..count).map(|_| draw()).collect()
 }
 
-/// Pages of successive colors from a random one on; of each color, different pages in random order would be the same to a cache.
+/// Pages of successive colors from a random one; which pages of a color are taken makes no difference to a cache.
 fn colored(count: u64, colors: u64, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
     let first = below(random, colors as usize) as u64;
     let base = below(random, 64) as u64 * colors;

@@ -1,4 +1,4 @@
-//! Ratios against the dimension, as the paper's figures have them.
+//! Ratios against the dimension, as in the paper's figures.
 //!
 //! Owns: drawing. Never touches: conclusions.
 
@@ -11,22 +11,22 @@ use super::record::{PointSeries, TransposeRecord};
 use super::simulation::Point;
 
 const PANEL: (u32, u32) = (720, 420);
-/// What large dimensions have beside it: on the same axis they would press the others together.
+/// The width of the separate panel for large dimensions: on the same axis they would squeeze the others.
 const BESIDE: u32 = 260;
-/// Room for a number on the axis.
+/// Space for a number on the axis.
 const LABEL: u32 = 70;
 
-/// A part of a series, on axes of its own.
+/// A part of a series, with its own axes.
 struct Panel<'a> {
     title: &'a str,
     points: &'a [Point],
-    /// Where its dimensions begin.
+    /// Its first dimension.
     from: u64,
-    /// Says which line is which.
+    /// Whether it has a key.
     key: bool,
 }
 
-/// A row for each processor.
+/// One row per processor.
 impl Picture for TransposeRecord {
     fn size(&self) -> (u32, u32) {
         (PANEL.0 + BESIDE, PANEL.1 * self.series.len().max(1) as u32)

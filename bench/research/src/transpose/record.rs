@@ -1,7 +1,6 @@
-//! Raw results: the speeds of every choice of pages, as they are kept in a file.
+//! Raw results: the speeds of every choice of pages, as saved in a file.
 //!
-//! Owns: the shape of that file, `"version": 1`, and which ratios there are. Never touches: conclusions; they are drawn anew from the file
-//! each time.
+//! Owns: the format of that file, `"version": 1`, and the list of ratios. Never touches: conclusions; each report draws them from the file anew.
 
 use heat::units::Bytes;
 use hugepilot_bench::machine::MachineDescription;
@@ -13,62 +12,62 @@ use super::simulation::Point;
 use super::text;
 use crate::record::ResearchRecord;
 
-/// From here on matrices hold whole super pages of the processors that are simulated.
+/// From this dimension on, matrices contain whole super pages of the simulated processors.
 pub const LARGE: u64 = 513;
 
 /// One file of raw results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TransposeRecord {
     version: u32,
-    /// None where they are not kept: a simulation is the same everywhere.
+    /// None for simulations, which are the same everywhere.
     pub machine: Option<MachineDescription>,
-    /// One for each processor.
+    /// One per processor.
     pub series: Vec<PointSeries>,
 }
 
-/// Whose numbers they are.
+/// The source of the numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
-    /// A model's.
+    /// A model.
     Simulated(Processor),
-    /// This machine's.
+    /// This machine.
     Measured {
         /// Its second-level cache.
         cache_bytes: Bytes,
-        /// How many colors were told apart.
+        /// The number of colors distinguished.
         colors: u32,
-        /// Dimensions that were asked for.
+        /// The number of dimensions requested.
         asked: usize,
-        /// Of these, dimensions for which no huge page could be had. Older files do not say.
+        /// The requested dimensions for which no huge page was available. Older files do not have this.
         #[serde(default)]
         skipped: Vec<u64>,
-        /// How long building a large arena took.
+        /// The result of building a large arena.
         built: Built,
     },
 }
 
-/// The numbers of one.
+/// The numbers of one subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PointSeries {
-    /// Whose they are.
+    /// Their source.
     pub subject: Subject,
-    /// By dimension.
+    /// In order of dimension.
     pub points: Vec<Point>,
 }
 
-/// What is divided by what, by the names of placements; the last one says what noise is.
+/// Dividend and divisor of each ratio, as names of placements; the last one gives the noise.
 const RATIOS: [(&str, &str); 4] =
     [("colored", "random"), ("huge", "random"), ("huge+colored", "huge+random"), (AGAIN, "random")];
 
 impl PointSeries {
-    /// Those ratios that these numbers have.
+    /// The ratios that these numbers allow.
     pub fn ratios(&self) -> Vec<(&'static str, &'static str)> {
         let known = |&(one, than): &(&str, &str)| self.points.iter().any(|point| point.ratio(one, than).is_some());
         RATIOS.into_iter().filter(known).collect()
     }
 
-    /// What lies around the cache, and what a simulation has of large dimensions.
+    /// The dimensions around the size of the cache, and a simulation's large dimensions.
     pub fn parts(&self) -> (&[Point], &[Point]) {
         let border = match self.subject {
             Subject::Simulated(_) => self.points.partition_point(|point| point.dimension < LARGE),
@@ -79,7 +78,7 @@ impl PointSeries {
 }
 
 impl TransposeRecord {
-    /// Of these numbers.
+    /// A record of these numbers.
     pub fn new(machine: Option<MachineDescription>, series: Vec<PointSeries>) -> Self {
         Self { version: Self::VERSION, machine, series }
     }

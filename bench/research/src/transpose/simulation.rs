@@ -1,4 +1,4 @@
-//! The paper's experiment on the model: every odd dimension, pages chosen anew many times.
+//! The paper's experiment on the model: every odd dimension, with pages chosen anew many times.
 //!
 //! Owns: which dimensions and placements, and where the gain ends. Never touches: what a miss costs.
 
@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use super::model::{Events, Processor, matrices_bytes};
 use super::placement::Placement;
 
-/// A gain that counts as one.
+/// The least ratio that counts as a gain.
 const GAIN: f64 = 1.1;
 
-/// What came out for one dimension.
+/// The results for one dimension.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Of both matrices.
+    /// The dimension of both matrices.
     pub dimension: u64,
-    /// Megabytes a second by placement: one number for each choice of pages.
+    /// Megabytes a second by placement: one number per choice of pages.
     pub speeds: BTreeMap<String, Vec<f64>>,
 }
 
@@ -53,7 +53,7 @@ impl Point {
         median(self.speeds.get(&placement.to_string())?)
     }
 
-    /// The slowest and the fastest of all choices of pages.
+    /// The slowest and the fastest choice of pages.
     pub fn spread(&self, placement: impl ToString) -> Option<(f64, f64)> {
         let speeds = self.speeds.get(&placement.to_string())?.iter().copied();
         Some((speeds.clone().reduce(f64::min)?, speeds.reduce(f64::max)?))
@@ -65,7 +65,7 @@ impl Point {
     }
 }
 
-/// The dimension from which on coloring gains less than a tenth for good, until the points end; None if it never gains, or always.
+/// The dimension from which coloring gains less than a tenth until the last point; None if it never gains, or always does.
 pub fn end_of_gain(points: &[Point]) -> Option<u64> {
     let gains = |point: &Point| point.ratio(Placement::Colored, Placement::Random).is_some_and(|ratio| ratio >= GAIN);
     let last = points.iter().rposition(gains)?;

@@ -1,6 +1,6 @@
-//! Which dimension is measured when, how long all of them will take, and where that ends.
+//! The order in which dimensions are measured, how long all of them will take, and when to stop.
 //!
-//! Owns: the clock of the whole, and what is told meanwhile. Never touches: memory; how one dimension is measured is its caller's.
+//! Owns: the overall clock, and progress. Never touches: memory; the caller measures a dimension.
 
 use std::time::{Duration, Instant};
 
@@ -10,27 +10,27 @@ use hugepilot_bench::rounds::share_bar;
 use super::measured::NoHugePage;
 use super::simulation::Point;
 
-/// What is wanted.
+/// The request.
 #[derive(Clone, Copy, Debug)]
 pub struct DimensionSweep<'a> {
-    /// Ascending, none twice.
+    /// Ascending, without duplicates.
     pub dimensions: &'a [u64],
     /// How often pages are chosen anew for each.
     pub choices: u64,
-    /// No dimension is begun after that.
+    /// No dimension is begun after this time.
     pub at_most: Duration,
 }
 
-/// What came of it, ascending.
+/// The results, ascending.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// What was measured.
+    /// The measurements.
     pub points: Vec<Point>,
-    /// Dimensions for which no huge page could be had.
+    /// Dimensions for which no huge page was available.
     pub skipped: Vec<u64>,
 }
 
-/// Seconds that one choice of pages takes: some for each, and more with the matrices' size.
+/// The seconds that one choice of pages takes: a constant, and a part that grows with the matrices' size.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     smallest: f64,
@@ -39,9 +39,9 @@ struct Costs {
 }
 
 impl DimensionSweep<'_> {
-    /// Measures from coarse to fine, so that whatever ends it leaves some of everywhere. What came of it, and the error that ended it
-    /// early, if one did; that there is no huge page for one dimension ends nothing, unless there is none for any. `measure` is told a
-    /// dimension and how many choices to make.
+    /// Measures from coarse to fine, so that an early end leaves results from the whole range. Returns the results, and the error that ended it
+    /// early, if any. A dimension for which there is no huge page ends nothing, unless that holds for all. `measure` gets a dimension and the number
+    /// of choices.
     pub fn run(&self, mut measure: impl FnMut(u64, u64) -> Result<Point>) -> (Swept, Result<()>) {
         let mut swept = Swept::default();
         let ended = self.fill(&mut swept, &mut measure);
@@ -77,7 +77,7 @@ impl DimensionSweep<'_> {
             bar.inc(milliseconds(seconds(dimension)));
         }
         bar.finish_and_clear();
-        // With nothing else to tell, the reason is told.
+        // If there are no results, the reason is returned.
         lacking.filter(|_| swept.points.is_empty()).map_or(Ok(()), Err)
     }
 
@@ -110,7 +110,7 @@ impl Costs {
     }
 }
 
-/// Every second one of what is left comes last, and so on.
+/// Every second one of the remaining comes last, and so on.
 fn coarse_to_fine(dimensions: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..dimensions.len()).collect();
     order.sort_by_key(|place| place.reverse_bits());

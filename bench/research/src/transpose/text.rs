@@ -1,6 +1,6 @@
-//! The table of one processor, with the paper's numbers beside, and what became of the figures.
+//! The table of one processor next to the paper's numbers, and whether its figures were reproduced.
 //!
-//! Owns: layout and rounding, and which figures there are. Never touches: how numbers came about.
+//! Owns: layout and rounding, and the list of figures. Never touches: how numbers were obtained.
 
 use clap::ValueEnum;
 use heat::statistics::{Interval, median, paired_ratio};
@@ -13,9 +13,9 @@ use super::placement::Placement;
 use super::record::{PointSeries, Subject, TransposeRecord};
 use super::simulation::{Point, end_of_gain};
 
-/// The end of the gain that the paper's figures show, and how far off it may be.
+/// Where the gain ends in the paper's figures, and the tolerance.
 const PAPER_END: [(Processor, u64, u64); 2] = [(Processor::Celeron, 97, 4), (Processor::Pentium4, 187, 4)];
-/// The paper's table, Celeron: dimension, megabytes a second on ordinary pages and on colored ones.
+/// The paper's table for the Celeron: dimension, megabytes a second on ordinary pages and on colored ones.
 const PAPER_TABLE: [(u64, f64, f64); 10] = [
     (43, 1468.0, 1537.0),
     (45, 1513.0, 1529.0),
@@ -29,16 +29,16 @@ const PAPER_TABLE: [(u64, f64, f64); 10] = [
     (95, 263.0, 301.0),
 ];
 const OF_THE_PAPER: [&str; 3] = ["paper: normal", "colored", "colored/normal"];
-/// What is less sure than this is no figure.
+/// A less certain result gives no figure.
 const SURE: f64 = 0.95;
-/// A loss of more would count as one.
+/// A larger loss counts.
 const LEVEL: f64 = 0.01;
 const MOST_SECONDS: f64 = 2.0;
 const FEWEST_EXACT: f64 = 0.999;
 const FEWEST_CANDIDATES: f64 = 1.05;
 
 impl Subject {
-    /// For a heading.
+    /// The name in a heading.
     pub(super) fn name(&self) -> String {
         match self {
             Subject::Simulated(processor) => {
@@ -51,7 +51,7 @@ impl Subject {
         }
     }
 
-    /// What is missing where there are so many points, in lines.
+    /// Lines that say what is missing when there are only this many points.
     fn shortfall(&self, points: usize) -> String {
         let Subject::Measured { colors, asked, skipped, .. } = self else { return String::new() };
         let mut lines = String::new();
@@ -80,7 +80,7 @@ pub(super) fn text(record: &TransposeRecord) -> String {
     record.series.iter().map(series_text).collect()
 }
 
-/// All that is said of one.
+/// The report of one series.
 fn series_text(series: &PointSeries) -> String {
     let name = series.subject.name();
     let mut rows = vec![heading(series)];
@@ -99,7 +99,7 @@ fn series_text(series: &PointSeries) -> String {
     )
 }
 
-/// All that there are numbers of, by name.
+/// The names of all placements that have numbers.
 fn placements(series: &PointSeries) -> Vec<String> {
     let all = Placement::value_variants().iter().map(ToString::to_string).chain([AGAIN.to_owned()]);
     all.filter(|placement| series.points.iter().any(|point| point.speeds.contains_key(placement))).collect()
@@ -133,7 +133,7 @@ fn spread(point: &Point, placement: &str) -> String {
     }
 }
 
-/// What was to be seen, what was, and whether that is it.
+/// The expected result, the observed one, and the verdict.
 type Figure = (String, String, &'static str);
 
 fn figures_simulated(processor: Processor, points: &[Point]) -> Vec<Figure> {
@@ -183,7 +183,7 @@ fn figures_measured(built: &Built, points: &[Point]) -> Vec<Figure> {
     figures
 }
 
-/// A loss is one that the interval over all dimensions shows, by more than the same measured against itself is off.
+/// A loss counts if the interval over all dimensions shows it, and it exceeds the noise.
 fn loss(figure: &str, one: &str, other: &str, points: &[Point]) -> Option<Figure> {
     let (seen, noise) = (over_all(one, other, points)?, over_all(AGAIN, "random", points)?);
     let verdict = match 1.0 - seen.high {
@@ -195,7 +195,7 @@ fn loss(figure: &str, one: &str, other: &str, points: &[Point]) -> Option<Figure
     Some((figure.to_owned(), interval(&seen), verdict))
 }
 
-/// The typical ratio; None where a dimension lacks one of both.
+/// The typical ratio; None if any dimension lacks one of the two.
 fn over_all(one: &str, other: &str, points: &[Point]) -> Option<Interval> {
     let pairs: Option<Vec<(f64, f64)>> =
         points.iter().map(|point| Some((point.typical(one)?, point.typical(other)?))).collect();
@@ -206,7 +206,7 @@ fn interval(interval: &Interval) -> String {
     format!("{:.3} [{:.3}, {:.3}]", interval.estimate, interval.low, interval.high)
 }
 
-/// How far luck reaches with this placement.
+/// How much chance matters with this placement.
 fn luck(placement: &str, points: &[Point]) -> Option<Figure> {
     let spreads = points.iter().filter_map(|point| point.spread(placement));
     let typical = median(&spreads.map(|(worst, best)| worst / best).collect::<Vec<_>>())?;

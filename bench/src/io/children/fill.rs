@@ -1,7 +1,6 @@
-//! Fills the page cache with clean pages, as a backup does that reads a large tree: files with nothing but holes, which no disk has to
-//! bring.
+//! Fills the page cache with clean pages, as a backup does that reads a large tree. The files consist of holes, so no disk has to read anything.
 //!
-//! Many files are read side by side, a piece of each in turn, so that what lies side by side in memory belongs to different files.
+//! Many files are read in parallel, a piece of each in turn, so that adjacent pages belong to different files.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -16,7 +15,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use super::common::{CHUNK, file_size, use_up_first};
 use crate::workload::{ReadyLine, print_line, words};
 
-/// Files that a thread reads side by side.
+/// Files that a thread reads in parallel.
 const AT_ONCE: usize = 64;
 
 /// Its arguments.
@@ -39,7 +38,7 @@ impl FillChild {
         words("workload-fill", &[("directory", &directory.display()), ("size", &size.0), ("seed", &seed)])
     }
 
-    /// Its whole life: it is ready once all is read.
+    /// Runs the child; it reports ready once everything is read.
     pub fn run(&self) -> Result<()> {
         use_up_first()?;
         self.fill().with_context(|| format!("cannot read files in {}", self.directory.display()))?;
@@ -74,7 +73,7 @@ impl FillChild {
     }
 }
 
-/// Reads a piece of each of some files, and of each again, until there are none left.
+/// Reads several files piece by piece in turn, until none are left.
 fn read_in_turns(next: impl Fn() -> Option<PathBuf>) -> Result<()> {
     let (mut open, mut buffer) = (Vec::new(), vec![0; CHUNK]);
     loop {

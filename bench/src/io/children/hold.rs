@@ -1,4 +1,4 @@
-//! Makes memory scarce: holds so much of it that just the requested size is left.
+//! Makes memory scarce: holds so much of it that only the requested size is left.
 
 use anyhow::{Context, Result};
 use heat::units::Bytes;
@@ -22,11 +22,11 @@ impl HoldChild {
         words("workload-hold", &[("size", &size.0)])
     }
 
-    /// Its whole life.
+    /// Runs the child.
     pub fn run(&self) -> Result<()> {
         use_up_first()?;
         let mut mapping = AlignedMemory::anonymous(self.size.0 as usize).context("cannot map the memory to hold")?;
-        // On huge pages it is held quickly, and leaves the rest in one piece, as large programs do that started early.
+        // Huge pages are quick to take, and leave the rest contiguous, as large programs do that started early.
         mapping.advise(0, mapping.len(), OwnAdvice::HugePage).context("MADV_HUGEPAGE is refused here")?;
         mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).context("cannot lock the memory to hold")?;
         mapping.advise(0, mapping.len(), OwnAdvice::Populate).context("cannot populate the memory to hold")?;

@@ -1,6 +1,6 @@
-//! The programs of a turn, each this very program started again as a child.
+//! The programs of a turn; each is this binary, started again as a child.
 //!
-//! Owns: what they do. Never touches: when, and what it means.
+//! Owns: what they do. Never touches: when they run, or what the results mean.
 
 mod common;
 mod fill;

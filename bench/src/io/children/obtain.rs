@@ -1,4 +1,4 @@
-//! Asks for huge pages as a program does that starts now, and tells how many it got, and how long each took.
+//! Requests huge pages, as a program does that starts now, and reports how many it got and how long each took.
 
 use std::ffi::OsString;
 use std::process::Stdio;
@@ -19,9 +19,9 @@ use crate::process::BoundChild;
 use crate::sample::huge_memory;
 use crate::workload::{Histogram, print_line, words};
 
-/// Regions asked for between two checks of how many came on a huge page.
+/// Regions requested between two checks of how many are on a huge page.
 const REGIONS_PER_CHECK: usize = 16;
-/// Where none did, so long is waited before more are asked for; of addresses there are enough.
+/// The pause after requests that brought none; there are enough addresses.
 const PAUSE: Duration = Duration::from_millis(10);
 const ADDRESSES: u64 = 4;
 /// Between two checks of whether the child has ended.
@@ -38,22 +38,22 @@ pub struct ObtainChild {
     seconds: f64,
 }
 
-/// What was obtained.
+/// The huge pages obtained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Obtained {
-    /// On huge pages.
+    /// Memory on huge pages.
     pub huge_bytes: u64,
-    /// Asked for until the time was over or there was enough, in vain or not.
+    /// Memory requested, with or without success, until time was up or there was enough.
     pub asked_bytes: u64,
     /// How long it took.
     pub seconds: f64,
     /// The median time for one region of 2 MiB.
     pub p50: Nanos,
-    /// Of a hundred the slowest but one.
+    /// The 99th percentile.
     pub p99: Nanos,
 }
 
-/// Starts the child, waits for its end and reads what it says.
+/// Starts the child, waits for its end and reads its report.
 pub fn obtain(most: Bytes, time: Duration, stop: &Stop) -> Result<Obtained> {
     let words = words("workload-obtain", &[("most", &most.0), ("seconds", &time.as_secs_f64())]);
     let mut command = vec![std::env::current_exe()?.into_os_string()];
@@ -71,7 +71,7 @@ pub fn obtain(most: Bytes, time: Duration, stop: &Stop) -> Result<Obtained> {
 }
 
 impl ObtainChild {
-    /// Its whole life: a thread on each processor asks for a few regions at a time.
+    /// Runs the child: a thread on each processor requests a few regions at a time.
     pub fn run(&self) -> Result<()> {
         use_up_first()?;
         let mut mapping = AlignedMemory::anonymous((ADDRESSES * self.most.0).next_multiple_of(HUGE_PAGE) as usize)?;
@@ -99,14 +99,14 @@ impl ObtainChild {
     }
 }
 
-/// What a thread has asked for.
+/// What a thread has requested.
 #[derive(Default)]
 struct Asked {
     regions: u64,
     times: Histogram,
 }
 
-/// Until nothing is `left` to ask for, or the time ends.
+/// Requests memory until nothing is `left` to request, or time is up.
 fn ask(batches: &Mutex<ChunksMut<'_, u8>>, left: &AtomicI64, ends: Instant) -> Result<Asked> {
     let mut asked = Asked::default();
     while left.load(Ordering::Relaxed) > 0
@@ -121,7 +121,7 @@ fn ask(batches: &Mutex<ChunksMut<'_, u8>>, left: &AtomicI64, ends: Instant) -> R
             asked.times.add(begun.elapsed().as_nanos() as u64, 1);
             asked.regions += 1;
         }
-        // What cannot be had on a huge page comes as a single base page, so that asking in vain takes hardly any memory.
+        // A region without a huge page takes a single base page, so failed requests take hardly any memory.
         let huge = huge_pages_in(batch)?;
         left.fetch_sub(huge as i64, Ordering::Relaxed);
         if huge == 0 {
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Obtained>(&serde_json::to_string(&told).unwrap()).unwrap(), told);
     }
 
-    /// Regions asked for in this memory, where so many are to be had on huge pages.
+    /// Requests regions in this memory when `wanted` are available on huge pages.
     fn asked(mapping: &mut AlignedMemory, wanted: i64, ends: Instant) -> u64 {
         let batches = Mutex::new(mapping.bytes_mut().chunks_mut(REGIONS_PER_CHECK * HUGE_PAGE as usize));
         ask(&batches, &AtomicI64::new(wanted), ends).unwrap().regions

@@ -1,6 +1,6 @@
-//! A resident process: a hot heap and a mapped file, both read at random, with the longest wait of each interval.
+//! A resident process with a hot heap and a mapped file, both read at random; it reports the longest wait of each interval.
 //!
-//! What is reclaimed of the file has to come back from the disk when it is read next: a wait that no user of the process asked for.
+//! Reclaimed file pages must be read from disk again, and the process waits for that.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,14 +15,14 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::workload::{ReadyLine, below, print_line, report_with_waits, words, work_for};
 
-/// How finely progress is reported.
+/// The resolution of progress reports.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Pages read for one request: many of the heap, few of the file.
+/// Pages read per request: many of the heap, few of the file.
 const HEAP_PAGES: usize = 64;
 const FILE_PAGES: usize = 4;
-/// Between two requests, because it must not take a processor of the writers'.
+/// The pause between two requests, because it must not take a processor from the writers.
 const PAUSE: Duration = Duration::from_millis(1);
-/// In a base page.
+/// Bytes in a base page.
 const PAGE: usize = BASE_PAGE as usize;
 
 /// Its arguments.
@@ -45,7 +45,7 @@ impl ResidentHeapChild {
         words("workload-resident-heap", &[("size", &size.0), ("file", &file.display()), ("seed", &seed)])
     }
 
-    /// Its whole life: the line of each interval counts requests, and tells how long the longest took.
+    /// Runs the child: the line for each interval has the number of requests and the time of the longest.
     pub fn run(&self) -> Result<()> {
         let len = self.size.0 as usize;
         let mut heap = AlignedMemory::anonymous(len).context("cannot map the heap")?;
@@ -58,7 +58,7 @@ impl ResidentHeapChild {
             let heap = (0..HEAP_PAGES).map(|_| heap.bytes()[below(&mut random, len)]).fold(0, u8::wrapping_add);
             (0..FILE_PAGES).map(|_| mapped.bytes()[below(&mut random, len)]).fold(heap, u8::wrapping_add)
         };
-        // Its pages are populated before it counts.
+        // Populates its pages before counting.
         (0..len / PAGE).for_each(|_| _ = std::hint::black_box(request()));
         print_line(&ReadyLine::at(0, self.size, "resident", self.seed))?;
         let longest = std::cell::Cell::new(Duration::ZERO);

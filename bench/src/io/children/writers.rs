@@ -1,6 +1,6 @@
 //! Many writers of files of 100 KB to 5 MB, as on a backup or mail server: system D's load.
 //!
-//! Each writer has a ring of files, and writes over the oldest once the ring is full, so that the disk never holds more than the rings.
+//! Each writer has a ring of files and overwrites the oldest once the ring is full, so the disk never holds more than the rings.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -18,11 +18,11 @@ use rand::rngs::Xoshiro256PlusPlus;
 use super::common::{CHUNK, LARGEST, SMALLEST, file_size};
 use crate::workload::{ReadyLine, Work, end_child, print_line, words};
 
-/// Of a file.
+/// The average size of a file.
 const AVERAGE: u64 = ((SMALLEST + LARGEST) / 2) as u64;
-/// How finely progress is reported.
+/// The resolution of progress reports.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Writers hardly call anything; a thousand stacks of the usual size would be an address space of 2 GiB.
+/// Writers hardly call anything; a thousand default stacks would take 2 GiB of address space.
 const STACK: usize = 128 << 10;
 
 /// Its arguments.
@@ -42,9 +42,9 @@ pub struct WritersChild {
     seed: u64,
 }
 
-/// One of them.
+/// One writer.
 struct Writer<'a> {
-    /// Its own, because who creates files in a directory keeps all others from listing it.
+    /// Its own directory, because a process that creates files in a directory locks it.
     directory: PathBuf,
     number: u32,
     /// Files in its ring.
@@ -63,7 +63,7 @@ impl WritersChild {
         )
     }
 
-    /// Its whole life: the line of each interval counts bytes.
+    /// Runs the child: the line for each interval has the bytes written.
     pub fn run(&self) -> Result<()> {
         let written = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -111,7 +111,7 @@ impl Writer<'_> {
             let path = self.directory.join((file % self.ring).to_string());
             let written = std::fs::create_dir_all(&self.directory).map_err(anyhow::Error::from);
             if let Err(error) = written.and_then(|()| self.write_file(&path, &chunk)) {
-                // Nobody listens once another has failed.
+                // Nobody receives this once another writer has failed.
                 let _ = failed.send(error.context(format!("cannot write {}", path.display())));
                 return;
             }
@@ -130,12 +130,12 @@ impl Writer<'_> {
     }
 }
 
-/// Files that each writer keeps.
+/// The number of files that each writer keeps.
 fn ring(keep: Bytes, writers: u32) -> u64 {
     keep.0.div_ceil(u64::from(writers) * AVERAGE).max(1)
 }
 
-/// Roughly what all their files take.
+/// The approximate size of all their files.
 pub fn on_disk(keep: Bytes, writers: u32) -> Bytes {
     Bytes(ring(keep, writers) * u64::from(writers) * AVERAGE)
 }

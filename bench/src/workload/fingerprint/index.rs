@@ -2,52 +2,51 @@
 //!
 //! Owns: two large pieces of memory, and filling them. Never touches: what fingerprints mean.
 //!
-//! Built by a counting sort: once through all songs to see how long each list gets, once more to put each occurrence where it
-//! belongs. Fingerprints are told anew each time rather than kept, which would take as much memory again. Each thread goes through
-//! all songs and takes those of its own part of the fingerprints, whose lists lie side by side: so no two write to the same memory,
-//! and what comes out does not depend on how many there are.
+//! Built by a counting sort: one pass over all songs counts the length of each list, a second one puts each occurrence in its place. Fingerprints are
+//! computed again each time, because storing them would take as much memory again. Each thread goes through all songs and takes those of its own part
+//! of the fingerprints, whose lists are adjacent; so no two threads write to the same memory, and the result does not depend on their number.
 
 use std::ops::Range;
 
-/// What is to be indexed.
+/// The collection to be indexed.
 pub struct Collection<F> {
-    /// Different fingerprints: they are numbers below this.
+    /// The number of different fingerprints; they are numbers below this.
     pub fingerprints: u32,
-    /// Songs.
+    /// The number of songs.
     pub songs: u32,
-    /// Fingerprints of each.
+    /// The number of fingerprints per song.
     pub song_length: u32,
     /// The fingerprint of a song at a place.
     pub fingerprint: F,
-    /// The time of a place.
+    /// The time of a place in a song.
     pub time: fn(u32) -> u32,
-    /// A list that is full takes no more.
+    /// The limit on a list's length; a full list takes no more entries.
     pub longest_list: u32,
 }
 
 /// Where each fingerprint occurs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Index {
-    /// Where each list starts, and where the last one ends.
+    /// The start of each list, and the end of the last one.
     starts: Vec<u64>,
     postings: Vec<u64>,
 }
 
-/// One list while it is filled.
+/// One list during filling.
 #[derive(Clone, Copy, Default)]
 struct Room {
-    /// Where the next entry goes, counted from the first of the part.
+    /// The position of the next entry, relative to the part's first.
     next: u32,
-    /// How many more it takes.
+    /// The number of entries that still fit.
     left: u32,
 }
 
-/// An entry of a list. A number rather than a struct, because memory for zeros comes zeroed.
+/// An entry of a list. It is a number and not a struct, because the allocator hands out zeroed memory for zeros.
 pub fn posting(song: u32, time: u32) -> u64 {
     u64::from(song) << 32 | u64::from(time)
 }
 
-/// The song of an entry, and the time in it.
+/// The song of an entry, and the time within it.
 pub fn song_and_time(posting: u64) -> (u32, u32) {
     ((posting >> 32) as u32, posting as u32)
 }
@@ -56,7 +55,7 @@ impl Index {
     /// Indexes a collection, with that many threads.
     pub fn build<F: Fn(u32, u32) -> u32 + Sync>(collection: &Collection<F>, threads: u32) -> Self {
         let lists = collection.fingerprints as usize;
-        // At least as many parts as 32 bits need for the places in each.
+        // Enough parts for 32 bits to count the entries of each.
         let occurrences = u64::from(collection.songs) * u64::from(collection.song_length);
         let parts = u64::from(threads.max(1)).max((occurrences >> 31) + 1);
         let part = lists.div_ceil(parts as usize);
@@ -84,25 +83,25 @@ impl Index {
         Self { starts, postings }
     }
 
-    /// A list.
+    /// The entries of a list.
     pub fn postings(&self, fingerprint: u32) -> &[u64] {
         let list = fingerprint as usize;
         &self.postings[self.starts[list] as usize..self.starts[list + 1] as usize]
     }
 
-    /// Where the entries lie.
+    /// The address of the entries.
     pub fn address(&self) -> u64 {
         self.postings.as_ptr().addr() as u64
     }
 
-    /// The memory that it takes.
+    /// Its size in memory.
     pub fn size_bytes(&self) -> u64 {
         8 * (self.starts.len() + self.postings.len()) as u64
     }
 }
 
 impl<F: Fn(u32, u32) -> u32> Collection<F> {
-    /// Counts a part's occurrences, and makes room for as many as its lists take.
+    /// Counts a part's occurrences, and makes room for those that its lists take.
     fn count(&self, first: usize, rooms: &mut [Room]) {
         self.for_each_in(first..first + rooms.len(), |list, _| rooms[list].left += 1);
         let mut next = 0;
@@ -124,7 +123,7 @@ impl<F: Fn(u32, u32) -> u32> Collection<F> {
         });
     }
 
-    /// Calls `take` with each occurrence of these fingerprints, song after song: its list, counted from the first, and its entry.
+    /// Calls `take` for each occurrence of these fingerprints, song by song, with its list relative to the first, and its entry.
     fn for_each_in(&self, part: Range<usize>, mut take: impl FnMut(usize, u64)) {
         let (first, lists) = (part.start as u32, part.len() as u32);
         let mut own = vec![(0, 0); self.song_length as usize];
@@ -132,7 +131,7 @@ impl<F: Fn(u32, u32) -> u32> Collection<F> {
             let mut count = 0;
             for place in 0..self.song_length {
                 let list = (self.fingerprint)(song, place).wrapping_sub(first);
-                // Kept or written over: a branch here would be mispredicted every other time.
+                // The entry is kept or overwritten; a branch here would be mispredicted every other time.
                 own[count] = (list, place);
                 count += usize::from(list < lists);
             }
@@ -150,7 +149,7 @@ mod tests {
 
     const LISTS: u32 = 37;
 
-    /// Songs given as they are, all equally long.
+    /// Songs with the given fingerprints, all equally long.
     fn collection(songs: &[Vec<u32>], longest_list: u32) -> Collection<impl Fn(u32, u32) -> u32 + Sync + '_> {
         Collection {
             fingerprints: LISTS,

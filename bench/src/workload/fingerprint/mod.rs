@@ -1,9 +1,9 @@
-//! The fingerprint workload: music search by an inverted index, as a published system does it on 60 GB.
+//! The fingerprint workload: music search with an inverted index, as a published system does it on 60 GB.
 //!
-//! Owns: the harness's side and the child's. Never touches: how the figures are judged.
+//! Owns: both the harness's and the child's side. Never touches: how the figures are judged.
 //!
-//! The child is a plain program: an index in two large pieces of memory, and a few hundred MiB of accumulators in small ones, from
-//! whatever stands for malloc. Each thread has accumulators of its own, which it allocates itself.
+//! The child is a plain program: an index in two large blocks of memory, and a few hundred MiB of accumulators in small ones, from whatever
+//! implements malloc. Each thread allocates its own accumulators.
 
 mod index;
 pub(super) mod music;
@@ -28,11 +28,11 @@ use super::search_work::SearchWork;
 use super::shape::{Running, Start, Workload};
 use crate::process::{Pinning, bind_this_thread};
 
-/// How finely progress is reported.
+/// The resolution of progress reports.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Entries in a list at most: what is as frequent as silence tells nothing.
+/// The limit on a list's length: fingerprints as frequent as silence carry no information.
 const LONGEST_LIST: u32 = 7_500;
-/// Queries before it counts, so that the accumulators are populated.
+/// Queries before counting starts, so that the accumulators are populated.
 const FIRST_QUERIES: u32 = 20;
 
 /// How it is set up, which its child is told, too.
@@ -70,7 +70,7 @@ impl Workload for Fingerprint {
         "queries"
     }
 
-    /// With what building takes for a while, the rooms.
+    /// Includes the temporary lists that building needs.
     fn memory_bytes(&self) -> u64 {
         let entries = u64::from(self.songs) * u64::from(SONG_LENGTH);
         let counts = u64::from(self.threads) * u64::from(self.songs) * DIFFERENCES as u64 * 2;
@@ -88,13 +88,13 @@ impl Workload for Fingerprint {
             "the search has no switch for huge pages and does not link libhps: choose other --configurations"
         );
         let words = words("workload-fingerprint", &[("songs", songs), ("threads", threads), ("seed", seed)]);
-        // On no processor: its index is built on all of them, and its threads bind themselves.
+        // Not bound to a processor: all processors build its index, and its threads bind themselves.
         Ok(Box::new(OwnProcess::start_by(how.launcher(), None, words, stop)?))
     }
 }
 
 impl Fingerprint {
-    /// The child's whole life.
+    /// Runs the child.
     pub fn run(&self) -> Result<()> {
         let music = Music::new(self.songs, self.seed);
         let index = Index::build(
@@ -121,24 +121,24 @@ impl Fingerprint {
         })
     }
 
-    /// Says that it is ready, and then what was done in each interval, until nobody reads it any more.
+    /// Reports that it is ready, and then the work of each interval, until the reader is gone.
     fn report(&self, index: &Index, done: &Mutex<SearchWork>) -> Result<()> {
         print_line(&ReadyLine::at(index.address(), Bytes(index.size_bytes()), "search", self.seed))?;
         loop {
             std::thread::sleep(INTERVAL);
             let work = std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner));
-            // Of whole queries, so that one that is under way at the interval's end does not count for less.
+            // Counts whole queries, so that one that is unfinished at the interval's end does not count for less.
             let duration = Duration::from_nanos(work.busy_ns() / u64::from(self.threads));
             print_line(&Work { operations: work.queries, duration, search: Some(work), ..Work::default() })?;
         }
     }
 }
 
-/// A thread's whole life.
+/// Runs a search thread.
 fn search_forever(mut searcher: Searcher<'_>, thread: u32, is_ready: Sender<Result<()>>, done: &Mutex<SearchWork>) {
     let bound = bind(thread);
     (0..FIRST_QUERIES).for_each(|_| _ = searcher.query());
-    // An error means that nobody waits any more.
+    // An error means that the receiver is gone.
     _ = is_ready.send(bound);
     drop(is_ready);
     loop {
@@ -147,7 +147,7 @@ fn search_forever(mut searcher: Searcher<'_>, thread: u32, is_ready: Sender<Resu
     }
 }
 
-/// Each of the first two threads on a processor of its own.
+/// Binds each of the first two threads to its own processor.
 fn bind(thread: u32) -> Result<()> {
     let Pinning { program, load } = Pinning::of_this_process()?;
     let processor = [program, load].get(thread as usize).copied().flatten();

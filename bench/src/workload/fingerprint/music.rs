@@ -1,49 +1,49 @@
-//! Music that nobody composed: the fingerprints of each song, and noisy excerpts of them.
+//! Synthetic music: the fingerprints of each song, and noisy excerpts of them.
 //!
 //! Owns: what a fingerprint is, how often each occurs, and what noise does. Never touches: the index.
 //!
-//! A song lasts four minutes; each thirty-second of a second is a frame with four fingerprints of 24 bits. Some fingerprints are far
-//! more frequent than others, as in real music: the one of rank `r` occurs in proportion to `r` to the power of -2/3, which is what
-//! the cube of a uniform number gives. At 26,000 songs that makes lists of 16 entries at least, and 1,600 that reach the limit of
-//! 7,500; a fingerprint of a song meets some 700 entries on average. The published system has 250,000 songs and 60 GB, which is
-//! 30,000 fingerprints a song as here, and 450 entries in a list of average length.
+//! A song lasts four minutes; each thirty-second of a second is a frame with four fingerprints of 24 bits. Some fingerprints are far more frequent
+//! than others, as in real music: the one of rank `r` occurs in proportion to `r` to the power of -2/3, the distribution of the cube of a uniform
+//! number. With 26,000 songs the shortest lists have 16 entries, and 1,600 lists reach the limit of 7,500; a song's fingerprint meets some 700
+//! entries on average. The published system has 250,000 songs and 60 GB, which is 30,000 fingerprints per song, as here, and an average of 450
+//! entries per list.
 //!
-//! Everything follows from the seed by a hash, so that any part of any song can be told without keeping it.
+//! A hash of the seed determines everything, so any part of any song can be computed without storing it.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 
 use super::super::pages::below;
 
-/// Different fingerprints.
+/// The number of different fingerprints.
 pub const FINGERPRINTS: u32 = 1 << FINGERPRINT_BITS;
-/// Fingerprints of a song.
+/// Fingerprints per song.
 pub const SONG_LENGTH: u32 = FRAMES * PER_FRAME;
-/// Fingerprints of an excerpt.
+/// Fingerprints per excerpt.
 pub const EXCERPT_LENGTH: u32 = EXCERPT_FRAMES * PER_FRAME;
-/// How long an excerpt is.
+/// The length of an excerpt.
 pub const EXCERPT_SECONDS: f64 = EXCERPT_FRAMES as f64 / FRAMES_PER_SECOND as f64;
-/// Frames of a song.
+/// Frames per song.
 pub const FRAMES: u32 = 240 * FRAMES_PER_SECOND;
-/// Frames of an excerpt.
+/// Frames per excerpt.
 pub const EXCERPT_FRAMES: u32 = 250;
 
 const FINGERPRINT_BITS: u32 = 24;
 const FRAMES_PER_SECOND: u32 = 32;
 const PER_FRAME: u32 = 4;
-/// One in so many fingerprints of an excerpt is a wrong one.
+/// One in this many fingerprints of an excerpt is wrong.
 const CORRUPTED_ONE_IN: usize = 5;
-/// Odd, so that multiplying keeps fingerprints apart: frequent ones then lie anywhere among the others.
+/// Odd, so that multiplication keeps fingerprints distinct; frequent ones are then spread among the others.
 const SPREAD: u32 = 0x9E37_79B1;
-/// Of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+/// From splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A collection of songs.
 #[derive(Clone, Copy, Debug)]
 pub struct Music {
-    /// How many.
+    /// The number of songs.
     pub songs: u32,
-    /// Which songs these are.
+    /// Selects the songs.
     salt: u64,
 }
 
@@ -52,14 +52,14 @@ pub struct Music {
 pub struct Excerpt {
     /// The song.
     pub song: u32,
-    /// The frame of the song at which it begins.
+    /// The frame of the song at which the excerpt begins.
     pub start: u32,
-    /// Fingerprints, each with its frame counted from the excerpt's start.
+    /// Fingerprints, each with its frame relative to the excerpt's start.
     pub fingerprints: Vec<(u32, u32)>,
 }
 
 impl Music {
-    /// That many songs; at least one.
+    /// A collection of that many songs; at least one.
     pub fn new(songs: u32, seed: u64) -> Self {
         Self { songs: songs.max(1), salt: mixed(seed.wrapping_add(GOLDEN)) }
     }
@@ -75,14 +75,14 @@ impl Music {
         let song = below(random, self.songs as usize) as u32;
         let start = below(random, (FRAMES - EXCERPT_FRAMES) as usize + 1) as u32;
         let heard = |place: u32| match below(random, CORRUPTED_ONE_IN) {
-            // What is heard by mistake is as frequent in music as anything else.
+            // A wrong fingerprint has the same distribution as the music's.
             0 => (skewed(random.next_u64()), frame(place)),
             _ => (self.fingerprint(song, start * PER_FRAME + place), frame(place)),
         };
         Excerpt { song, start, fingerprints: (0..EXCERPT_LENGTH).map(heard).collect() }
     }
 
-    /// Where the random numbers of a thread start.
+    /// The random number generator of a thread.
     pub fn random(&self, thread: u32) -> Xoshiro256PlusPlus {
         Xoshiro256PlusPlus::seed_from_u64(self.salt.wrapping_add(thread.into()))
     }
@@ -93,7 +93,7 @@ pub fn frame(place: u32) -> u32 {
     place / PER_FRAME
 }
 
-/// A fingerprint, as often as its rank says, for a number that is uniform.
+/// Maps a uniform number to a fingerprint with the frequency of its rank.
 fn skewed(uniform: u64) -> u32 {
     let uniform = uniform >> 32;
     let cube = (((uniform * uniform) >> 32) * uniform) >> 32;

@@ -1,10 +1,10 @@
-//! One thread's search: look an excerpt's fingerprints up, add up what agrees in time, rank the songs.
+//! One thread's search: finds an excerpt's fingerprints in the index, adds up those that agree in time, and ranks the songs.
 //!
 //! Owns: the accumulators. Never touches: the index, which all threads read.
 //!
-//! Where an excerpt is of a song, its fingerprints occur in that song at times that all differ from those in the excerpt by the same
-//! number of frames. So each entry found counts for one song and one difference, and the highest count tells song and place. A
-//! song's accumulators are a piece of memory of their own, as a program allocates them that does not know how many songs will come.
+//! If an excerpt is from a song, its fingerprints occur in that song at times that all differ from those in the excerpt by the same number of frames.
+//! So each entry found counts for one song and one difference, and the highest count identifies song and place. Each song's accumulators are a
+//! separate allocation, as in a program that does not know how many songs will come.
 
 use std::time::Instant;
 
@@ -14,45 +14,45 @@ use super::index::{Index, song_and_time};
 use super::music::{EXCERPT_FRAMES, FRAMES, Music};
 use crate::workload::search_work::SearchWork;
 
-/// Time differences told apart in a song; enough for all that there are, those before the song's start included.
+/// Distinct time differences per song; enough for all that can occur, including those before the song's start.
 pub const DIFFERENCES: usize = 1 << DIFFERENCE_BITS;
-/// Songs that fit beside a difference in 32 bits.
+/// The number of songs that fit in 32 bits together with a difference.
 pub const MOST_SONGS: u32 = 1 << (32 - DIFFERENCE_BITS);
 const DIFFERENCE_BITS: u32 = 13;
 const _: () = assert!((FRAMES + EXCERPT_FRAMES) as usize <= DIFFERENCES);
 /// Songs in an answer.
 const RANKED: usize = 10;
 
-/// A thread's own state.
+/// The state of a thread.
 pub struct Searcher<'a> {
     music: &'a Music,
     index: &'a Index,
     random: Xoshiro256PlusPlus,
-    /// For each song how many fingerprints agree on each difference; all 0 between two queries.
+    /// For each song, how many fingerprints agree on each difference; all 0 between two queries.
     counts: Vec<Box<[u16; DIFFERENCES]>>,
-    /// The counts that are not 0: song and difference.
+    /// The counts that are not 0, as song and difference.
     touched: Vec<u32>,
 }
 
-/// A song of an answer.
+/// A song in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranked {
     /// The song.
     pub song: u32,
-    /// The frame of it at which the excerpt begins.
+    /// The frame of the song at which the excerpt begins.
     pub start: u32,
     /// Fingerprints that agree on that.
     pub count: u16,
 }
 
 impl<'a> Searcher<'a> {
-    /// With accumulators for all songs.
+    /// A searcher with accumulators for all songs.
     pub fn new(music: &'a Music, index: &'a Index, thread: u32) -> Self {
         let counts = (0..music.songs).map(|_| zeros()).collect();
         Self { music, index, random: music.random(thread), counts, touched: Vec::new() }
     }
 
-    /// Hears a few seconds of a song, and searches for it.
+    /// Takes a random excerpt of a song, and searches for it.
     pub fn query(&mut self) -> SearchWork {
         let began = Instant::now();
         let excerpt = self.music.excerpt(&mut self.random);
@@ -72,7 +72,7 @@ impl<'a> Searcher<'a> {
         }
     }
 
-    /// Adds up all entries of these fingerprints' lists; how many there were.
+    /// Adds up all entries in these fingerprints' lists; returns their number.
     fn look_up(&mut self, fingerprints: &[(u32, u32)]) -> u64 {
         let mut entries = 0;
         for &(fingerprint, heard) in fingerprints {
@@ -91,7 +91,7 @@ impl<'a> Searcher<'a> {
         entries
     }
 
-    /// The songs on whose place most fingerprints agree, best first; all accumulators are 0 again.
+    /// The songs and places on which most fingerprints agree, best first; resets all accumulators to 0.
     fn rank(&mut self) -> Vec<Ranked> {
         let mut best = Vec::with_capacity(RANKED + 1);
         for place in self.touched.drain(..) {
@@ -106,7 +106,7 @@ impl<'a> Searcher<'a> {
     }
 }
 
-/// Puts a song where it belongs, unless it is there already at a better place.
+/// Inserts a song at its rank, unless it is already there with a better place.
 fn insert(best: &mut Vec<Ranked>, found: Ranked) {
     if best.iter().any(|known| known.song == found.song && known.count >= found.count) {
         return;

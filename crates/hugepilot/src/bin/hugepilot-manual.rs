@@ -1,5 +1,5 @@
-//! Makes the manual from the command lines of hugepilot and hugepilotd: a man page for each command, and completions for shells.
-//! `make install` runs it, and does not install it.
+//! Makes the manual from the command lines of hugepilot and hugepilotd: a man page for each command, and shell completions. `make install` runs this
+//! program, and does not install it.
 //!
 //! Owns: the style of a page. Never touches: what it says, which is the help that [`Cli`] and [`DaemonArgs`] define.
 
@@ -39,7 +39,7 @@ fn main() -> anyhow::Result<()> {
     write_manual(DaemonArgs::command(), ADMINISTRATORS, &directory)
 }
 
-/// Writes what there is of a program.
+/// Writes the manual pages and completions of one program.
 fn write_manual(mut program: Command, section: Section, directory: &Path) -> anyhow::Result<()> {
     let (pages, completions) = (directory.join(format!("man{}", section.number)), directory.join("completions"));
     for directory in [&pages, &completions] {
@@ -63,13 +63,13 @@ fn write_pages(command: &Command, section: Section, directory: &Path) -> anyhow:
     command.get_subcommands().try_for_each(|command| write_pages(command, section, directory))
 }
 
-/// As pages are called: `hugepilot-heat`.
+/// A command's name in the manual: `hugepilot-heat`.
 fn name(command: &Command) -> &str {
     command.get_display_name().unwrap_or(command.get_name())
 }
 
 fn page(command: &Command, section: Section) -> io::Result<String> {
-    // An empty date would be left out, and what follows would take its place.
+    // An empty date would be omitted, and the next field would move into its place.
     let man = Man::new(command.clone()).date(" ").source(concat!("hugepilot ", env!("CARGO_PKG_VERSION")));
     let man = man.section(section.number).manual(section.title);
     let mut page = Vec::new();
@@ -85,7 +85,7 @@ fn page(command: &Command, section: Section) -> io::Result<String> {
     Ok(typed(&String::from_utf8_lossy(&page)))
 }
 
-/// The usage as `--help` has it, which knows what excludes what; the renderer's own lists all options without their values.
+/// The usage as in `--help`, which shows options that exclude each other; the renderer's own lists all options without their values.
 fn synopsis(command: &Command) -> Roff {
     let usage = command.clone().render_usage().to_string();
     let mut roff = Roff::new();
@@ -96,7 +96,7 @@ fn synopsis(command: &Command) -> Roff {
     roff
 }
 
-/// What `--help` says at its end: examples line by line, as they are to be typed, and the rest as running text.
+/// The end of `--help`: examples line by line, exactly as they must be typed, and the rest as running text.
 fn closing(command: &Command) -> Roff {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let (examples, notes) = match help.strip_prefix("Examples:\n") {
@@ -130,7 +130,7 @@ fn closing(command: &Command) -> Roff {
     roff
 }
 
-/// Characters that printers have finer shapes for stay those of the keyboard, so that commands can be copied.
+/// Keeps the keyboard's characters, for which typesetters have finer shapes, so that commands can be copied.
 fn typed(page: &str) -> String {
     page.replace('`', "\\(ga").replace('^', "\\(ha").replace('~', "\\(ti")
 }

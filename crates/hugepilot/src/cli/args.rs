@@ -1,4 +1,4 @@
-//! Arguments, parsed purely: nothing here reads the system.
+//! Arguments; parsing is pure and reads nothing from the system.
 //!
 //! Owns: every option, its default and its help. Never touches: what a command does with them.
 
@@ -457,7 +457,7 @@ fn parse_length(text: &str) -> Result<Nanos, TimeError> {
 }
 
 fn parse_sample(text: &str) -> Result<Bytes, String> {
-    // Eight blocks: with fewer, what their differences say of the error is chance.
+    // Eight blocks: with fewer, the error that their differences suggest is chance.
     const SMALLEST: Bytes = Bytes(64 << 20);
     let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     if size < SMALLEST {

@@ -1,4 +1,4 @@
-//! `hugepilot attach`: pilot a process that runs already.
+//! `hugepilot attach`: pilots a process that is already running.
 //!
 //! Owns: its beginning and end. Never touches: when it is scanned; the pilot knows that.
 
@@ -29,7 +29,7 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<()> {
     let started = Instant::now();
     let mut pilot = Pilot::lasting(&mut machine, settings, Stop::on_signals(SecondSignal::Ends)?);
     say_if_fast(args.pace.max_slowdown());
-    // From here on each round sees to that itself.
+    // From here on each round does that itself.
     drop(elsewhere);
     let until = args.length.map(|length| started + length.duration());
     let line = terminal::StatusLine::begin("Ctrl-C ends piloting, and what was promoted stays");

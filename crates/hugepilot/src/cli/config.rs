@@ -1,4 +1,4 @@
-//! `hugepilot config`: a configuration to begin with, or whether one is right.
+//! `hugepilot config`: prints a configuration to start from, or checks one.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(super) fn config(args: &ConfigArgs) -> anyhow::Result<()> {
     }
 }
 
-/// What a right configuration comes to. One that pilots nobody is right, and probably not what was meant.
+/// The summary of a valid configuration. One that pilots nothing is valid, but probably not intended.
 fn checked(path: &Path) -> Result<String, ConfigError> {
     let config = Config::read(path)?;
     let (targets, never) = (config.scope.rules().len(), config.scope.never().len());

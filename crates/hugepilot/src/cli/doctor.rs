@@ -19,7 +19,7 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<()> {
     terminal::print(&if args.json { to_json(&checks)? + "\n" } else { render_table(&checks, terminal::canvas().width) })
 }
 
-/// Tries on memory of our own what only a trial can tell.
+/// Probes with our own memory what only a trial can show.
 fn try_on_ourselves() -> LiveProbes {
     LiveProbes {
         bpf: ability(PageWalk::new().map(|_| true)),

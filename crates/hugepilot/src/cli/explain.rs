@@ -1,4 +1,4 @@
-//! `hugepilot explain`: which memory is on huge pages, why the rest is not, and whether more would pay.
+//! `hugepilot explain`: which memory is on huge pages, why the rest is not, and whether more would help.
 
 use heat::Heat;
 use heat::units::{Bytes, HUGE_PAGE, Slowdown};

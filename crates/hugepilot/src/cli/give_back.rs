@@ -1,4 +1,4 @@
-//! `hugepilot give-back`: undo a promotion, through the daemon where that pilots the process.
+//! `hugepilot give-back`: undoes a promotion, through the daemon if it pilots the process.
 
 use anyhow::bail;
 use daemon::control::{ControlClient, ControlError};
@@ -22,13 +22,13 @@ pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<()> {
             terminal::print(&if args.json { json::given_back_by_daemon(pid, regions) } else { note })?;
             return Ok(());
         }
-        // What the daemon did not make is split here, as without a daemon.
+        // The daemon splits only what it promoted; the rest is split here, as without a daemon.
         eprint!("hugepilot: {note}");
     }
     give_back_here(args, &target)
 }
 
-/// How many regions the daemon gave back in the process; None if no daemon pilots it.
+/// The number of regions that the daemon gave back in the process; None if no daemon pilots it.
 fn through_daemon(args: &GiveBackArgs, target: &Target) -> anyhow::Result<Option<u64>> {
     let daemon = ControlClient::at(&args.daemon.socket);
     let state = match daemon.status() {
@@ -71,7 +71,7 @@ fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<()> {
     judge(args.pid, &outcome, &pilot.stop)
 }
 
-/// Success, unless it was stopped or nothing that was tried could be done.
+/// Success, unless it was stopped or everything that was tried failed.
 fn judge(pid: u32, outcome: &Outcome, stop: &Stop) -> anyhow::Result<()> {
     if outcome.tried > 0 && outcome.applied == 0 {
         bail!("the kernel refused all {} regions of process {pid}, for the reasons above", outcome.tried);

@@ -1,4 +1,4 @@
-//! `hugepilot heat`: show where the page walks are.
+//! `hugepilot heat`: shows where the page walks are.
 
 use anyhow::Context;
 use hugepilot_os::stop::{SecondSignal, Stop};
@@ -23,7 +23,7 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<()> {
     let target = Target::open(pid)?;
     let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
-    // A terminal that was taken over must be put back.
+    // The live view must restore the terminal before it ends.
     let stop = Stop::on_signals(if args.live { SecondSignal::Waits } else { SecondSignal::Ends })?;
     let mut tracker = observe::open(args.watch.tracker)?;
     if args.live {
@@ -44,7 +44,7 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<()> {
     terminal::print(&if args.json { json::heat(&heat) } else { text::heat(&heat, terminal::canvas()) })
 }
 
-/// All processes of a group, one after the other.
+/// Observes all processes of a group, one after the other.
 fn group(args: &HeatArgs, selector: &Selector) -> anyhow::Result<()> {
     let processes = selector.processes(&Root::host())?;
     require::observing(args.watch.tracker)?;
@@ -65,7 +65,7 @@ fn count_pages(series: Series<'_>) -> anyhow::Result<PageCounts> {
     Ok(counts)
 }
 
-/// Observes once, or again and again for as long as asked; the last observation.
+/// Observes once, or repeatedly for the time requested; returns the last observation.
 fn watch(args: &HeatArgs, series: Series<'_>, recorder: &mut HeatMapRecorder) -> anyhow::Result<Moment> {
     let mut last = None;
     for moment in series {

@@ -1,7 +1,7 @@
-//! What `run --pages` and `run --shm` add to `run`: the program is inspected before it starts, started with what
-//! suits it, and called to account.
+//! What `run --pages` and `run --shm` add to `run`: the program is inspected before it starts, started with settings that suit it, and checked
+//! afterwards.
 //!
-//! Owns: the file that the preload library counts in. Never touches: what suits which program; that is `launch`.
+//! Owns: the file with the preload library's counters. Never touches: which settings suit which program; that is `launch`.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -25,23 +25,22 @@ use super::args::{PrintFormat, RunArgs};
 use super::terminal;
 use crate::report::text;
 
-/// The exit status if less than what was asked for was on huge pages.
+/// The exit status if less memory than required was on huge pages.
 const NOT_MET: u8 = 3;
 
 /// A program that is started on huge pages.
 pub(super) struct Launch {
-    /// How.
     pub(super) prepared: Prepared,
     counts: Option<CountsFile>,
     required: Option<f64>,
 }
 
-/// Finds out how to start the program; None if nothing is requested and it needs nothing.
+/// Finds out how to start the program; None if the user requests nothing and the program needs nothing.
 pub(super) fn prepare_for(args: &RunArgs) -> anyhow::Result<Option<Prepared>> {
     let prepare = |request| prepare(&Root::host(), &args.command, request, std::env::vars_os());
     match args.launch.request() {
         Some(request) => Ok(Some(prepare(request)?)),
-        // What is wrong with the program is said when it is started.
+        // Errors about the program are reported when it is started.
         None => Ok(prepare(LaunchRequest::shared()).ok().filter(Prepared::needs_aligning)),
     }
 }
@@ -57,7 +56,7 @@ pub(super) fn print(args: &RunArgs, prepared: &Prepared, format: PrintFormat) ->
 }
 
 impl Launch {
-    /// Says what the program is started with.
+    /// Reports what the program is started with.
     pub(super) fn begin(prepared: Prepared, args: &RunArgs) -> anyhow::Result<Self> {
         let counts = prepared.counts.then(CountsFile::create).transpose();
         let counts = counts.context(
@@ -68,7 +67,7 @@ impl Launch {
         Ok(Self { prepared, counts, required: args.launch.require })
     }
 
-    /// Gives the program what it is to be started with, besides the user's arguments.
+    /// Adds the program's environment variables and arguments to those of the user.
     pub(super) fn equip(&self, command: &mut Command, arguments: &[OsString]) {
         command.args(self.prepared.recipe.arguments_around(arguments.iter().cloned()));
         command.envs(self.prepared.recipe.variables.iter().map(|variable| (variable.name, &variable.value)));
@@ -80,12 +79,12 @@ impl Launch {
         watch(pid, self.prepared.request.pages, stop)
     }
 
-    /// What became of it, with a pilot or without.
+    /// How much of its memory was huge, with a pilot or without.
     pub(super) fn account(&self, seen: Seen, pilot_summary: &PilotSummary, piloted: bool) -> Verification {
         let placed = self.counts.as_ref().map(|counts| Placed::of(&counts.tally()));
         let given_back = Bytes(pilot_summary.counts.given_back.saturating_mul(HUGE_PAGE));
         let Prepared { request, recipe, machine, .. } = &self.prepared;
-        // Memory that changed, or whose process ended, is nobody's refusal.
+        // If memory changed or its process ended, nothing was refused.
         let passing = [RefusalReason::Changed, RefusalReason::Exited];
         let refused = pilot_summary.outcome.refused.iter().map(|refusal| refusal.reason);
         let piloted = piloted.then(|| Piloted {
@@ -96,7 +95,7 @@ impl Launch {
     }
 }
 
-/// The program's own status wins if it failed.
+/// The program's own status takes precedence if it failed.
 pub(super) fn status(own: ExitCode, succeeded: bool, account: Option<&Verification>) -> ExitCode {
     if succeeded && account.is_some_and(|account| !account.is_met()) { ExitCode::from(NOT_MET) } else { own }
 }

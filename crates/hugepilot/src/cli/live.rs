@@ -1,8 +1,8 @@
-//! `hugepilot heat --live`: observes again and again, and shows it until it is told to end.
+//! `hugepilot heat --live`: observes repeatedly and shows each observation until it is told to quit.
 //!
-//! Owns: the terminal while it shows. Never touches: what is shown; that is `report::live`.
+//! Owns: the terminal during the view. Never touches: what is shown; that is `report::live`.
 //!
-//! Keys must work while an observation is under way, so one thread observes and another one shows.
+//! Keys must work during an observation, so one thread observes and another draws.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
@@ -23,10 +23,10 @@ use super::args::HeatArgs;
 use super::record::follow;
 use crate::report::live::{Asked, Live};
 
-/// How soon a key is noticed.
+/// The longest delay before a key is noticed.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Shows a process until `q`, Ctrl-C or a signal; that it ends meanwhile is said.
+/// Shows a process until `q`, Ctrl-C or a signal. If the process ends first, the view says so.
 pub(super) fn live(args: &HeatArgs, target: &Target, tracker: &mut dyn Tracker, stop: &Stop) -> anyhow::Result<()> {
     use std::io::IsTerminal;
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
@@ -35,7 +35,7 @@ pub(super) fn live(args: &HeatArgs, target: &Target, tracker: &mut dyn Tracker, 
     let (sender, heats) = channel();
     let view = Live::new(format!("{} (process {})", target.name, target.pid()));
     let shown_until = stop.clone();
-    // Puts the terminal back in any case, also when something panics.
+    // This restores the terminal in any case, even after a panic.
     let terminal = ratatui::try_init().context("the terminal cannot be taken over")?;
     let showing = thread::spawn(move || {
         let shown = show(terminal, view, &heats, &shown_until);
@@ -47,12 +47,12 @@ pub(super) fn live(args: &HeatArgs, target: &Target, tracker: &mut dyn Tracker, 
         stop.request();
     }
     let shown = showing.join().unwrap_or_else(|_| bail!("showing failed"));
-    // Where it has gone there is nothing to put back, and nobody to tell.
+    // If the terminal is gone, there is nothing to restore, and nobody to tell.
     _ = ratatui::try_restore();
     observed.and(shown)
 }
 
-/// Sends what is seen to whoever shows it, until that one or a signal ends it.
+/// Sends observations to the view, until the view or a signal ends it.
 fn observe(
     args: &HeatArgs,
     target: &Target,
@@ -93,10 +93,9 @@ fn show(
     Ok(())
 }
 
-/// The bytes of the keys that were pressed, after waiting a little for one; None where the terminal has gone (a closed window, a lost
-/// connection).
+/// The bytes of pressed keys, after waiting briefly for one; None if the terminal is gone (a closed window, a lost connection).
 ///
-/// Not through crossterm: from a terminal that has gone it reads nothing again and again, and never comes back (0.28).
+/// Does not use crossterm, which reads nothing from a terminal that is gone, again and again, and never returns (0.28).
 fn pressed() -> io::Result<Option<Vec<u8>>> {
     let (input, mut bytes) = (io::stdin(), Vec::new());
     let wait = Timespec { tv_sec: 0, tv_nsec: POLL.subsec_nanos().into() };
@@ -113,14 +112,14 @@ fn pressed() -> io::Result<Option<Vec<u8>>> {
             0 => return Ok(None),
             len => bytes.extend(&buffer[..len]),
         }
-        // An arrow is three bytes, which may come one by one.
+        // An arrow key sends three bytes, which may arrive one by one.
         if !bytes.ends_with(b"\x1b") && !bytes.ends_with(b"\x1b[") {
             return Ok(Some(bytes));
         }
     }
 }
 
-/// The keys that these bytes stand for.
+/// Parses bytes into keys.
 fn keys(bytes: &[u8]) -> Vec<(KeyCode, KeyModifiers)> {
     let mut keys = Vec::new();
     let mut rest = bytes;
@@ -128,7 +127,7 @@ fn keys(bytes: &[u8]) -> Vec<(KeyCode, KeyModifiers)> {
         let (key, taken) = match (first, after) {
             (0x1b, [b'[' | b'O', b'A', ..]) => (KeyCode::Up, 3),
             (0x1b, [b'[' | b'O', b'B', ..]) => (KeyCode::Down, 3),
-            // Any other key that has no letter.
+            // Any other escape sequence.
             (0x1b, [b'[' | b'O', ..]) => (KeyCode::Null, 3),
             (0x1b, _) => (KeyCode::Esc, 1),
             (b'\r' | b'\n', _) => (KeyCode::Enter, 1),

@@ -1,6 +1,6 @@
-//! The command line: an edge, which translates and decides nothing.
+//! The command line: an edge that translates and decides nothing.
 //!
-//! Owns: arguments ([`args`]) and one file a command. Never touches: how anything is observed, decided or done.
+//! Owns: arguments ([`args`]) and one file per command. Never touches: how anything is observed, decided or done.
 
 pub mod args;
 mod attach;

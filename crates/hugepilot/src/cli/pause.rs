@@ -1,4 +1,4 @@
-//! `hugepilot pause` and `hugepilot resume`: have the daemon leave a process alone, or all, for a time.
+//! `hugepilot pause` and `hugepilot resume`: make the daemon leave one process, or all, alone for a while.
 
 use daemon::control::ControlClient;
 

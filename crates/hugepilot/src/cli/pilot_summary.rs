@@ -1,4 +1,4 @@
-//! What `run`, `attach` and the daemon say alike, at the beginning and at the end.
+//! What `run`, `attach` and the daemon print alike, at the beginning and at the end.
 //!
 //! Owns: what to expect of the pace, and the summary of a run. Never touches: how the summary is printed.
 
@@ -11,7 +11,7 @@ use pilot::machine;
 
 use crate::report::{PilotReport, text};
 
-/// Says on standard error what being fast will do to a program, where that can be found out.
+/// Prints on standard error what `--fast` will cost a program, if that can be found out.
 pub(super) fn say_if_fast(max_slowdown: Slowdown) {
     if max_slowdown >= Slowdown::FAST
         && let Ok(times) = machine::collapse_times()

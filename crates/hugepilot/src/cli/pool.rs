@@ -1,4 +1,4 @@
-//! `hugepilot pool`: the pools of reserved huge pages, shown, resized, made to last and mounted.
+//! `hugepilot pool`: shows the pools of reserved huge pages, resizes and mounts them, and makes them survive a reboot.
 
 use std::path::Path;
 
@@ -50,7 +50,7 @@ fn set(args: &PoolSetArgs) -> anyhow::Result<()> {
             }
         }
     }
-    // What was done is told, also where something else could not be.
+    // Reports what was done even if something failed.
     if !resized.is_empty() {
         terminal::print(&if args.json { json::resized(&resized) } else { text::resized(&resized) })?;
     }
@@ -96,7 +96,7 @@ fn persist(args: &PoolPersistArgs) -> anyhow::Result<()> {
         terminal::ensure_read()?;
         for (written, edit) in edits.iter().enumerate() {
             if let Err(refused) = edit.apply(&root) {
-                // What was done is told, also where something else could not be.
+                // Reports what was done even if something failed.
                 if written > 0 {
                     tell(&edits[..written], &[])?;
                 }
@@ -108,7 +108,7 @@ fn persist(args: &PoolPersistArgs) -> anyhow::Result<()> {
     tell(&edits, &next_steps)
 }
 
-/// The pools that are named, or all that are there.
+/// The named pools, or all that exist.
 fn wanted(args: &PoolPersistArgs, root: &Root) -> anyhow::Result<Lasting> {
     let there = hugetlb::pools(root)?;
     let pools: Vec<LastingPool> = match args.requests.as_slice() {
@@ -168,7 +168,7 @@ fn absolute(directory: &Path) -> anyhow::Result<String> {
     Ok(std::path::absolute(directory)?.to_string_lossy().into_owned())
 }
 
-/// Whether the processor has pages of 1 GiB, where it says so.
+/// Whether the processor has pages of 1 GiB; None if unknown.
 fn giant_pages(root: &Root) -> Option<bool> {
     Cpu::read(root).ok().map(|cpu| cpu.giant_pages)
 }

@@ -1,4 +1,4 @@
-//! `hugepilot promote`: observe, decide, act once; prove it.
+//! `hugepilot promote`: observes, decides, acts once, and proves the effect.
 
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
         terminal::print(&text::expectation(&expectation))?;
     }
     let promotes = round.plan.promotions().next().is_some();
-    // Until the program was scanned again.
+    // Held until the program has been scanned again.
     let _unreported = promotes.then(|| pilot.world.hold_reporting_back());
     let outcome = act(&mut pilot, process, &round)?;
     let after = scan_again(&mut pilot, process, &outcome, &round)?;
@@ -67,7 +67,7 @@ fn show_plan(round: &Round, expectation: Option<Expectation>, as_json: bool) -> 
     terminal::print(&if as_json { json::plan(&report) } else { text::plan(&report) })
 }
 
-/// What promoting will take, if it goes like collapses of memory of our own; None if nothing is promoted, or none could be tried.
+/// What promoting should take, estimated from collapses of our own memory; None if nothing is promoted, or no collapse could be tried.
 fn expect(round: &Round, pilot: &mut Pilot<'_>) -> Option<Expectation> {
     let regions = round.plan.promotions().count() as u64;
     let times = (regions > 0).then(|| pilot.collapse_times())??;
@@ -93,7 +93,7 @@ fn act(pilot: &mut Pilot<'_>, process: Process, round: &Round) -> anyhow::Result
     })?)
 }
 
-/// The target afterwards; None if it has ended, or if nobody waits for the answer.
+/// The target afterwards; None if it has ended, or if the user stopped waiting.
 fn scan_again(
     pilot: &mut Pilot<'_>,
     process: Process,
@@ -111,7 +111,7 @@ fn scan_again(
     }
 }
 
-/// Success, unless it was stopped or nothing that was tried could be done.
+/// Success, unless it was stopped or everything that was tried failed.
 fn judge(pilot: &Pilot<'_>, pid: u32, outcome: &Outcome) -> anyhow::Result<()> {
     if pilot.stop.requested() {
         bail!(

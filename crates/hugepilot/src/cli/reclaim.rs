@@ -1,4 +1,4 @@
-//! `hugepilot reclaim`: reclaim memory by what it is used for, so that huge pages can be had.
+//! `hugepilot reclaim`: reclaims memory by use, so that huge pages become available.
 
 use std::path::Path;
 use std::time::Instant;
@@ -66,7 +66,7 @@ fn preview(args: &ReclaimArgs) -> anyhow::Result<()> {
 
 fn run(args: &ReclaimArgs) -> anyhow::Result<()> {
     terminal::ensure_read()?;
-    // What is set up in the kernel is taken away before this ends.
+    // Kernel settings must be undone before this ends.
     let stop = Stop::on_signals(SecondSignal::Waits)?;
     let mut store = Store::take()?;
     let mut reclaimer = Reclaimer::begin(&Root::host(), args.options(), None)?;
@@ -88,7 +88,7 @@ fn run(args: &ReclaimArgs) -> anyhow::Result<()> {
     stepped
 }
 
-/// Step after step until time is up or stopping is requested.
+/// Repeats steps until time is up or a stop is requested.
 fn steps(
     reclaimer: &mut Reclaimer,
     mut store: Option<&mut Store>,
@@ -110,7 +110,7 @@ fn steps(
     }
 }
 
-/// Mechanisms at work, and of the best why it is not.
+/// The mechanisms in use, and why the best one is not.
 fn at_work(state: &ReclaimState) -> String {
     let names: Vec<&str> =
         state.mechanisms.iter().filter(|each| each.refused.is_none()).map(|each| each.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! `hugepilot record`: keep observations in a file.
+//! `hugepilot record`: saves observations in a file.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use pilot::series::{Rhythm, Series};
 use super::args::RecordArgs;
 use super::terminal;
 
-/// From one observation to the next, where observing costs little.
+/// The time between observations where observing is cheap.
 const USUAL: Duration = Duration::from_secs(1);
 
 pub(super) fn record(args: &RecordArgs) -> anyhow::Result<()> {
@@ -48,7 +48,7 @@ pub(super) fn record(args: &RecordArgs) -> anyhow::Result<()> {
     ))
 }
 
-/// Observes until time is up, the process ends or a signal comes, all of which are proper ends. Counts the observations.
+/// Observes until time is up, the process ends or a signal arrives; none of these is an error. Counts the observations.
 fn observe_until_end(
     args: &RecordArgs,
     target: &Target,
@@ -73,7 +73,7 @@ fn observe_until_end(
     })
 }
 
-/// Takes every observation until time is up, the process ends or stopping is requested.
+/// Saves every observation until time is up, the process ends or a stop is requested.
 pub(super) fn follow(
     series: Series<'_>,
     target: &Target,
@@ -83,7 +83,7 @@ pub(super) fn follow(
     for moment in series {
         match moment {
             Ok(moment) => take(moment)?,
-            // Another program from now on, whose memory is observed as well.
+            // The process now runs another program, whose memory is observed as well.
             Err(ObserveError::Exec { .. }) => {}
             Err(_) if stop.requested() || target.handle().has_exited() => break,
             Err(error) => return Err(error.into()),

@@ -1,4 +1,4 @@
-//! `hugepilot replay`: show a recording, and decide on it anew.
+//! `hugepilot replay`: shows a recording, and decides on it again.
 
 use anyhow::{Context, bail};
 use heat::WalkCost;
@@ -13,7 +13,7 @@ use super::terminal;
 use crate::report::heat_map_over_time::HeatMapRecorder;
 use crate::report::{PlanReport, json, text};
 
-/// What is wanted of a recording.
+/// What the user wants from a recording.
 struct Wanted {
     name: String,
     observations: usize,
@@ -29,7 +29,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     let report = if args.plan {
         let allowance = on_this_machine(args.spend.allowance())?;
         let plan = decide(heat, &allowance.limits(heat.rss, &Spent::default()), &Past::default());
-        // What a walk cost there cannot be measured here.
+        // The cost of a walk on the recorded machine cannot be measured here.
         let gain = expected_gain(&plan, &WalkCost::UNCALIBRATED, heat.busy_cpus);
         let report = PlanReport {
             plan: &plan,
@@ -52,13 +52,13 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     terminal::print(&report)
 }
 
-/// Reads to the end, keeping the observation asked for (the last, if none was) and, for pictures, the heat map.
+/// Reads to the end, keeping the requested observation (by default the last) and, for pictures, the heat map.
 fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
     let mut recording = Recording::open(&args.file)?;
     let (mut observations, mut chosen, mut recorder) = (0, None, HeatMapRecorder::default());
     for moment in &mut recording {
         let moment = match moment {
-            // What is there is worth showing.
+            // The part that could be read is worth showing.
             Err(error @ RecordingError::CutOff { .. }) => {
                 eprintln!("hugepilot: {error}");
                 break;
@@ -80,12 +80,12 @@ fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
 }
 
 impl super::args::PictureOptions {
-    /// Whether a picture was asked for.
+    /// Whether a picture was requested.
     pub(super) fn any(&self) -> bool {
         self.html.is_some() || self.png.is_some()
     }
 
-    /// Draws what was asked for.
+    /// Draws the requested pictures.
     pub(super) fn draw(&self, recorder: &HeatMapRecorder, title: String) -> anyhow::Result<()> {
         if !self.any() {
             return Ok(());

@@ -1,8 +1,8 @@
-//! `hugepilot run`: start a program, with `--pages` on huge pages, and pilot it while it runs.
+//! `hugepilot run`: starts a program, with `--pages` on huge pages, and pilots it while it runs.
 //!
 //! Owns: the child process, its signals and its exit status. Never touches: how it is observed or promoted.
 //!
-//! What `--pages` adds needs no rights, so that it serves users and servers which refuse to be root; only the pilot does.
+//! Only the pilot needs rights. `--pages` needs none, so it also serves ordinary users, and servers that refuse to run as root.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -36,7 +36,7 @@ use super::pilot_summary::{report_of, say_if_fast};
 use super::settings::settings;
 use crate::report::{LaunchReport, RunReport, json, text};
 
-/// Signals that are meant for the program.
+/// Signals meant for the program.
 const PASSED_ON: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -52,13 +52,13 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What the pilot observes with. Errors: rights are missing, or this machine has no tracker.
+/// The pilot's tracker. Errors: rights are missing, or this machine has no tracker.
 fn tracker(args: &RunArgs) -> anyhow::Result<Box<dyn Tracker>> {
     require::acting(args.watch.tracker)?;
     Ok(observe::open(args.watch.tracker)?)
 }
 
-/// Runs the program to its end: piloted, or alone where there is no tracker.
+/// Runs the program until it ends: piloted, or alone where there is no tracker.
 fn run_child(
     args: &RunArgs,
     prepared: Option<Prepared>,
@@ -67,7 +67,7 @@ fn run_child(
     let summary = args.summary_json.as_ref().map(|path| create(path)).transpose()?;
     let launch = prepared.map(|prepared| Launch::begin(prepared, args)).transpose()?;
     let stop = Stop::default();
-    // Before the program starts, so that no signal is lost between.
+    // Handlers are installed before the program starts, so that no signal is lost.
     let signals = SignalsInfo::<WithOrigin>::new(taken()).context("cannot take signals")?;
     let started = Instant::now();
     let (child, handle) = start(args, launch.as_ref())?;
@@ -85,7 +85,7 @@ fn run_child(
     let seen = watching.map(|watching| watching.join().expect("the watching thread does not panic"));
     let account = launch.as_ref().zip(seen).map(|(launch, seen)| launch.account(seen, &pilot_summary, piloted));
     let launched = launch.as_ref().zip(account.as_ref());
-    // The program's own exit status counts, whatever becomes of the summary.
+    // The program's own exit status counts, even if the summary fails.
     if let Err(error) = report(args, &pilot_summary, launched, status, elapsed, summary) {
         eprintln!("hugepilot: {error:#}");
     }
@@ -97,14 +97,14 @@ fn pilot(args: &RunArgs, pid: u32, tracker: Box<dyn Tracker>, stop: Stop) -> any
     let settings = settings(&args.watch, &args.spend, &args.pace, args.budget.max_cpu)?;
     let mut machine = Machine::new(tracker, settings.max_slowdown);
     let mut pilot = Pilot::lasting(&mut machine, settings, stop);
-    // One that has ended already has nobody's start.
+    // If it has ended already, its start time is unknown; 0 matches no process.
     let process = Process::of(&Root::host(), pid).unwrap_or(Process { pid, start_ticks: 0 });
     let scope = Scope::process(process, true);
     let fleet = Fleet::begin(scope, Rules::default(), SharedState::default(), &mut pilot);
     Ok(fleet.run(&mut pilot, None, |_| ()))
 }
 
-/// What comes of a program that is not piloted; says at once why it is not.
+/// The summary of a program that is not piloted; says at once why it is not.
 fn without_pilot(why: &anyhow::Error) -> PilotSummary {
     // Standard error may be closed; nothing depends on this.
     let _ = writeln!(io::stderr(), "hugepilot: not piloted, so that what is above is all it gets: {why:#}");
@@ -116,7 +116,7 @@ fn create(path: &std::path::Path) -> anyhow::Result<File> {
         .with_context(|| format!("cannot write the summary to {}; the program was not started", path.display()))
 }
 
-/// The signals to pass on. What whoever started us ignores (nohup: SIGHUP) stays ignored, for us and for the program.
+/// The signals to pass on. Signals that we inherited as ignored (nohup: SIGHUP) stay ignored, for us and for the program.
 fn taken() -> impl Iterator<Item = i32> {
     PASSED_ON.into_iter().filter(|&signal| !is_ignored(signal)).map(Signal::as_raw)
 }
@@ -126,7 +126,7 @@ fn start(args: &RunArgs, launch: Option<&Launch>) -> anyhow::Result<(Child, PidF
     match PidFd::open(child.id()) {
         Ok(handle) => Ok((child, handle)),
         Err(error) => {
-            // Nobody else would: without a handle neither signals nor the exit status could be passed on.
+            // We must end it: without this handle neither signals nor the exit status could be passed on.
             child.kill().and_then(|()| child.wait()).context("cannot end the program")?;
             bail!("cannot hold the program, so it was ended again: {error}; raise the limit on open files (ulimit -n)")
         }
@@ -153,15 +153,15 @@ fn spawn(args: &RunArgs, launch: Option<&Launch>) -> anyhow::Result<Child> {
     }
 }
 
-/// Passes on what was sent to us alone. What the terminal sends (Ctrl-C) reaches the whole process group, the program
-/// included, and must not arrive twice.
+/// Passes on signals that were sent to us alone. The terminal sends its own (Ctrl-C) to the whole process group, including the program, which must
+/// not get them twice.
 fn pass_signals_on(mut signals: SignalsInfo<WithOrigin>, program: PidFd) {
     thread::spawn(move || {
         for origin in &mut signals {
             if origin.cause != Cause::Kernel
                 && let Some(signal) = Signal::from_named_raw(origin.signal)
             {
-                // It may have ended already; then there is nobody to tell.
+                // It may have ended already; then the signal has no receiver.
                 let _ = program.signal(signal);
             }
         }
@@ -202,7 +202,7 @@ fn report(
     }
 }
 
-/// The program's own status; 128 and the signal's number if a signal ended it, as shells do.
+/// The program's own status; if a signal ended it, 128 plus the signal's number, as in shells.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     ExitCode::from(code as u8)

@@ -1,6 +1,6 @@
-//! What the options of `promote`, `attach` and `run` ask of the pilot.
+//! Translates the options of `promote`, `attach` and `run` into the pilot's settings.
 //!
-//! Owns: that translation. Never touches: the options' form, or what they mean to the pilot.
+//! Owns: that translation. Never touches: the form of the options, or what the settings mean to the pilot.
 
 use heat::units::CpuShare;
 use observe::ObserveOptions;
@@ -9,7 +9,7 @@ use pilot::machine::on_this_machine;
 
 use super::args::{PaceOptions, SpendOptions, WatchOptions};
 
-/// Errors: a share of the machine's memory was given, and how much that is cannot be read.
+/// Errors: a share of the machine's memory was given, but the machine's memory cannot be read.
 pub(super) fn settings(
     watch: &WatchOptions,
     spend: &SpendOptions,

@@ -1,4 +1,4 @@
-//! `hugepilot status`: how a running daemon is.
+//! `hugepilot status`: the state of a running daemon.
 
 use daemon::control::ControlClient;
 

@@ -1,8 +1,8 @@
-//! The terminal: how wide, whether coloured, progress, and what happens when nobody reads.
+//! The terminal: its width, colours, progress, and what happens when nobody reads.
 //!
 //! Owns: standard output and standard error. Never touches: words; those are in `report`.
 //!
-//! Lines of progress show nothing where standard error is no terminal, and are cleared when dropped; indicatif sees to both.
+//! Progress lines show nothing if standard error is no terminal, and are cleared when dropped; indicatif does both.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::report::heat_map::Canvas;
 
-/// Width where there is no terminal to ask.
+/// Width if there is no terminal to ask.
 const DEFAULT_WIDTH: usize = 100;
 
-/// What standard output can show.
+/// The capabilities of standard output.
 pub(super) fn canvas() -> Canvas {
     let size = rustix::termios::tcgetwinsize(io::stdout());
     let width = size.map_or(DEFAULT_WIDTH, |size| usize::from(size.ws_col).max(1));
@@ -36,12 +36,12 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
         .context("cannot write the report to standard output")
 }
 
-/// Explains the one pause of commands that estimate a gain.
+/// Explains the one pause in commands that estimate a gain.
 pub(super) fn say_measuring() {
     eprintln!("hugepilot: measuring what a page walk costs here: some seconds, once until the machine is restarted");
 }
 
-/// Errors when nobody can read standard output any more, so that nothing is changed unseen.
+/// Errors: nobody can read standard output any more; then nothing must be changed, because nobody would see it.
 pub(super) fn ensure_read() -> anyhow::Result<()> {
     let output = io::stdout();
     let mut polled = [PollFd::new(&output, PollFlags::OUT)];
@@ -52,10 +52,10 @@ pub(super) fn ensure_read() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line on standard error for work without a known end.
+/// A line on standard error, for work without a known end.
 pub(super) struct StatusLine {
     bar: ProgressBar,
-    /// How to end it, and what that means.
+    /// How the user can end it, and what that does.
     ending: &'static str,
 }
 
@@ -72,7 +72,7 @@ impl StatusLine {
     }
 }
 
-/// A line that shows how long something has taken so far.
+/// A line that shows the time elapsed so far.
 pub(super) fn spinner(text: String) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_style(style("{spinner} {msg} {elapsed}")).with_message(text);
     bar.enable_steady_tick(Duration::from_millis(250));
@@ -84,7 +84,7 @@ pub(super) fn progress(count: u64, things: &str) -> ProgressBar {
     ProgressBar::new(count).with_style(style(&format!("{{bar:40}} {{pos}}/{{len}} {things}, {{eta}} left")))
 }
 
-/// A progress bar that is told of bytes, and shows the speed as well.
+/// A progress bar that counts bytes and also shows the speed.
 pub(super) fn memory_progress(bytes: u64) -> ProgressBar {
     let template = "{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
     ProgressBar::new(bytes).with_style(style(template))

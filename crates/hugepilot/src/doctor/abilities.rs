@@ -28,7 +28,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<HostCheck> {
     ]
 }
 
-/// Which tracker `--tracker auto` takes here, and why not the others.
+/// Which tracker `--tracker auto` selects here, and why not the others.
 fn tracker(facts: &Facts) -> Checked {
     let trackers = TRACKERS.map(|kind| (kind, tracker_works(kind, facts)));
     let picked = trackers.iter().find(|(_, ability)| !matches!(ability, Ability::No(_)));
@@ -79,7 +79,7 @@ fn tracker_works(kind: TrackerKind, facts: &Facts) -> Ability {
     }
 }
 
-/// Which mechanisms `hugepilot reclaim` has here, and why not the others.
+/// Which mechanisms `hugepilot reclaim` has here, and why the others are missing.
 fn reclaim(facts: &Facts) -> HostCheck {
     let mechanisms = [
         ("damon", if_damon_is_free(facts, &facts.damon_paddr)),
@@ -101,7 +101,7 @@ fn reclaim(facts: &Facts) -> HostCheck {
     HostCheck::ok(offered.join(", "), format!("`hugepilot reclaim` frees cache that is not used.{others}"))
 }
 
-/// What speaks against a tracker that works.
+/// The disadvantage of a tracker that works.
 fn drawback(kind: TrackerKind) -> &'static str {
     match kind {
         TrackerKind::PageWalk => "needs eBPF",
@@ -156,7 +156,7 @@ fn lockdown(facts: &Facts) -> Checked {
     })
 }
 
-/// Only where the boot parameter asked for it can taking it away help; else the kernel was built so.
+/// Removing the boot parameter helps only where it enabled this; otherwise the kernel was built that way.
 fn boot_with_integrity(facts: &Facts) -> Option<Fix> {
     let asked = facts.command_line.as_ref().is_ok_and(|line| line.contains("lockdown=confidentiality"));
     asked.then(|| {
@@ -166,7 +166,7 @@ fn boot_with_integrity(facts: &Facts) -> Option<Fix> {
     })
 }
 
-/// Without these, part of the work cannot be done; each with that part.
+/// Capabilities, each with the part of the work that is impossible without it.
 const NEEDED: [(Capability, &str); 6] = [
     (Capability::SysNice, "advising other processes' memory"),
     (Capability::SysPtrace, "reading other users' processes"),
@@ -201,7 +201,7 @@ fn more_rights(facts: &Facts, held: Capabilities) -> Fix {
     let (all, lacking): (Vec<Capability>, Vec<Capability>) =
         (needed.clone().collect(), needed.filter(|&capability| !held.permits(capability)).collect());
     match facts.uid {
-        // Root lacks a capability only where whatever started it withheld it; a service of systemd's gets it back.
+        // Root lacks a capability only if its parent process withheld it; a systemd service gets it back.
         Ok(0) => Fix::until_reboot(
             "systemd-run --pty hugepilot doctor",
             format!(

@@ -28,7 +28,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<HostCheck> {
     checks
 }
 
-/// Memory is short for ordinary programs below this share of all of it.
+/// Memory for ordinary programs is short below this fraction of all memory.
 const SHORT: u64 = 16;
 
 fn check_pool(pool: &Pool, memory: Option<&Meminfo>) -> HostCheck {
@@ -65,7 +65,7 @@ fn resize(pool: &Pool, pages: u64) -> Fix {
     )
 }
 
-/// Contiguous memory is scarce below this share of all memory.
+/// Contiguous memory is scarce below this fraction of all memory.
 const SCARCE: u64 = 64;
 
 fn contiguous(facts: &Facts) -> Checked {
@@ -83,7 +83,7 @@ fn contiguous(facts: &Facts) -> Checked {
     })
 }
 
-/// Compaction can only join memory that is free: where too little is, clean page cache is dropped first.
+/// Compaction can only join free memory; if too little is free, clean page cache is dropped first.
 fn compact(free: Bytes, enough: Bytes) -> Fix {
     let compact = "echo 1 > /proc/sys/vm/compact_memory";
     let command = match free < enough + enough {
@@ -93,7 +93,7 @@ fn compact(free: Bytes, enough: Bytes) -> Fix {
     Fix::until_reboot(command, "echo 'vm.compaction_proactiveness = 50' > /etc/sysctl.d/60-hugepilot.conf")
 }
 
-/// What promoting 2 MiB takes here.
+/// What promoting 2 MiB costs here.
 fn collapses(facts: &Facts) -> Checked {
     let times = facts.live.collapses.ok_or("no collapse could be tried")?;
     let finding = format!(
@@ -108,7 +108,7 @@ fn collapses(facts: &Facts) -> Checked {
     Ok(HostCheck::ok(finding, meaning))
 }
 
-/// Only where there is something to say: most machines have no such host.
+/// None where there is nothing to report: most machines have no such host.
 fn host(facts: &Facts) -> Result<Option<HostCheck>, String> {
     let meaning = "It is slow to come back: milliseconds a huge page, ten times as long as from page cache. Promoting makes pages ready \
                    beforehand, outside of a program's locks; programs themselves wait. Presets of `hugepilot reclaim` keep little free \
@@ -117,7 +117,7 @@ fn host(facts: &Facts) -> Result<Option<HostCheck>, String> {
     Ok(reported.then(|| HostCheck::warning("this virtual machine's host takes it back", meaning)))
 }
 
-/// Only where there is something to say.
+/// None where there is nothing to report.
 fn reclaim(facts: &Facts) -> Option<HostCheck> {
     let reclaim = observe::reclaim::judge(facts.memory.as_ref().ok()?, None)?;
     let meaning = "page-walk clears the bits that tell reclaim which pages are in use, so that it may take pages that programs \

@@ -1,7 +1,7 @@
-//! Judges the facts of a machine: what hugepilot needs, what is there, and the command that fixes what is not.
+//! Judges the facts of a machine: what hugepilot needs, what is there, and the command that fixes what is missing.
 //!
-//! Owns: the checks, their words and their advice; [`check`] is a pure function of [`Facts`]. Never touches: the system.
-//! Commands are for a root shell, and each is meant to be pasted as it stands.
+//! Owns: the checks, their words and their advice; [`check`] is a pure function of [`Facts`]. Never touches: the system. Commands are for a root
+//! shell, ready to be pasted.
 
 mod abilities;
 mod memory;
@@ -24,11 +24,11 @@ pub struct Fix {
     pub command: String,
     /// Whether its effect survives a reboot.
     pub survives_reboot: bool,
-    /// Where it does not: what does, as a command or a boot parameter.
+    /// If it does not, what does: a command or a boot parameter.
     pub permanent: Option<String>,
 }
 
-/// A check without its name, or why it cannot be known how things stand.
+/// A check without its name, or why its result cannot be known.
 type Checked = Result<HostCheck, String>;
 
 fn named(name: &str, checked: Checked) -> HostCheck {
@@ -39,7 +39,7 @@ fn known<T>(fact: &Fact<T>) -> Result<&T, String> {
     fact.as_ref().map_err(|error| error.to_string())
 }
 
-/// All checks, in the order in which they matter.
+/// All checks, the most important first.
 pub fn check(facts: &Facts) -> Vec<HostCheck> {
     let mut checks = abilities::checks(facts);
     checks.extend(settings::checks(facts));
@@ -48,17 +48,17 @@ pub fn check(facts: &Facts) -> Vec<HostCheck> {
 }
 
 impl Fix {
-    /// A command whose effect ends with the next boot, and what lasts.
+    /// A command whose effect ends at the next boot, and a permanent one.
     fn until_reboot(command: impl Into<String>, permanent: impl Into<String>) -> Self {
         Self { command: command.into(), survives_reboot: false, permanent: Some(permanent.into()) }
     }
 
-    /// A command whose effect stays.
+    /// A command whose effect is permanent.
     fn for_good(command: impl Into<String>) -> Self {
         Self { command: command.into(), survives_reboot: true, permanent: None }
     }
 
-    /// Writes a value into a file of the kernel's, now and, through systemd-tmpfiles (man 5 tmpfiles.d), at every boot.
+    /// Writes a value into a kernel file, now and, through systemd-tmpfiles (man 5 tmpfiles.d), at every boot.
     fn write(value: impl std::fmt::Display, file: &str) -> Self {
         Self::until_reboot(
             format!("echo {value} > /{file}"),

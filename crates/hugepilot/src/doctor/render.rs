@@ -6,12 +6,12 @@ use hugepilot_checks::{CheckStatus, printable, wrap};
 
 use super::{Fix, HostCheck};
 
-/// Columns left of the text: the status, the widest name, and what parts them.
+/// The columns to the left of the text: the status, the widest name, and the gaps between them.
 const MARGIN: usize = 2;
-/// Text is never squeezed into less.
+/// Text is never wrapped to less than this.
 const NARROWEST: usize = 40;
 
-/// A table for a terminal of `width` columns. Commands are never broken, so that they can be pasted.
+/// A table for a terminal of `width` columns. Commands are never wrapped, so that they can be pasted.
 pub fn render_table(checks: &[HostCheck], width: usize) -> String {
     let names = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
     let left = "warning".len() + MARGIN + names + MARGIN;

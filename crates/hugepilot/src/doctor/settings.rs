@@ -1,4 +1,4 @@
-//! Checks of the settings of transparent huge pages, in words of what they mean for hugepilot.
+//! Checks of the settings of transparent huge pages, in terms of what they mean for hugepilot.
 //!
 //! Owns: their words. Never touches: the settings themselves.
 
@@ -105,7 +105,7 @@ fn khugepaged(thp: &Thp) -> HostCheck {
     }
 }
 
-/// Names that are shown before the list is cut off.
+/// Names shown before the list is cut off.
 const SHOWN: usize = 8;
 
 fn disabled(facts: &Facts) -> Checked {

@@ -15,7 +15,7 @@ pub struct Canvas {
 
 /// Rows that fit on a terminal together with what is printed above.
 const MAX_ROWS: usize = 24;
-/// Below this a row would show next to nothing; a narrower terminal wraps.
+/// A narrower row would show next to nothing; a narrower terminal wraps.
 const MIN_CELLS: usize = 16;
 
 /// What one cell shows.
@@ -43,7 +43,7 @@ impl Shade {
         }
     }
 
-    /// From the ANSI palette of 256: grey, then blue to red as with temperature, green for what is done.
+    /// From the 256-colour ANSI palette: grey, then blue to red with rising heat, and green for huge pages.
     pub(super) fn color(self) -> u8 {
         match self {
             Shade::NotWalked => 244,
@@ -56,8 +56,8 @@ impl Shade {
     }
 }
 
-/// The heat map: one cell a region, or several regions a cell where there are too many, in rows that carry the address
-/// of their first region; below them the legend. Regions in which nothing is present are left out.
+/// The heat map: one cell per region, or several regions per cell where there are too many. Each row starts with the address of its first region; a
+/// legend follows. Regions without present memory are left out.
 ///
 /// `regions` are ascending, as in a heat. Ends with a line break; empty if there are no regions.
 pub fn heat_map(regions: &[Region], canvas: Canvas) -> String {
@@ -76,14 +76,14 @@ pub fn heat_map(regions: &[Region], canvas: Canvas) -> String {
     map + &legend(per_cell, hottest, canvas.color)
 }
 
-/// The shades of at most so many cells, in order: one a region, or several regions a cell where there are too many.
+/// The shades of at most `most` cells, in order: one cell per region, or several regions per cell where there are too many.
 pub(super) fn cells_of(regions: &[&Region], most: usize) -> Vec<Shade> {
     let per_cell = regions.len().div_ceil(most.max(1)).max(1);
     let hottest = regions.chunks(per_cell).map(base_page_heat).fold(0.0, f64::max);
     regions.chunks(per_cell).map(|cell| shade(cell, hottest)).collect()
 }
 
-/// Page walks a second that promoting could save, a region on average of those not huge yet.
+/// Page walks a second that promoting could save: the average over the cell's regions that are not huge yet.
 fn base_page_heat(cell: &[&Region]) -> f64 {
     let heats: Vec<_> = cell.iter().filter(|region| !region.huge).map(|region| region.walks_per_second).collect();
     if heats.is_empty() { 0.0 } else { heats.iter().sum::<f64>() / heats.len() as f64 }
@@ -104,7 +104,7 @@ fn shade(cell: &[&Region], hottest: f64) -> Shade {
     }
 }
 
-/// The symbols of a row, one colour change a run.
+/// The symbols of a row; the colour changes once per run of equal shades.
 fn paint(shades: &[Shade], color: bool) -> String {
     let symbols = |run: &[Shade]| run.iter().map(|shade| shade.symbol()).collect::<String>();
     if !color {

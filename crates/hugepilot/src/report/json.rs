@@ -1,7 +1,7 @@
-//! Reports for programs: JSON on one line, ended by a line break.
+//! Reports for programs: one line of JSON, ended by a line break.
 //!
-//! Names carry their unit last; bytes and nanoseconds, addresses as numbers. Fields may be added; `version` changes
-//! when one is renamed, removed or means something else.
+//! Names end with their unit: bytes and nanoseconds; addresses are numbers. Fields may be added; `version` changes when one is renamed, removed or
+//! changes its meaning.
 
 #![expect(non_camel_case_types, reason = "the type of an object's field is named like the field")]
 
@@ -89,7 +89,7 @@ pub fn promote(report: &PromoteReport) -> String {
     })
 }
 
-/// What was given back.
+/// The huge pages given back.
 pub fn give_back(report: &GiveBackReport) -> String {
     document(&object! {
         pid: report.pid,
@@ -124,7 +124,7 @@ pub fn attach(pid: u32, report: &PilotReport) -> String {
     })
 }
 
-/// What came of piloting, shared by every document that reports it.
+/// The outcome of piloting, shared by every document that reports it.
 fn pilot_summary(report: &PilotReport) -> impl Serialize {
     object! {
         rounds: report.rounds,
@@ -142,7 +142,7 @@ fn pilot_summary(report: &PilotReport) -> impl Serialize {
     }
 }
 
-/// A document of these fields.
+/// A document with these fields.
 fn document(fields: &impl Serialize) -> String {
     line(&object! {
         version: VERSION,
@@ -155,7 +155,7 @@ fn line(document: &impl Serialize) -> String {
     serde_json::to_string(document).expect("documents have string keys only and cannot fail") + "\n"
 }
 
-/// What was seen of a process, shared by every document that tells it.
+/// What was observed of a process, shared by every document that reports it.
 fn summary(summary: Summary) -> impl Serialize {
     let cost = object! {
         clear_ns: summary.cost.clear,
@@ -167,7 +167,7 @@ fn summary(summary: Summary) -> impl Serialize {
         kernel_ns: summary.cost.kernel,
         program_ns: summary.cost.program,
     };
-    // Errors are standard errors.
+    // The errors are standard errors.
     let sample = summary.sample.map(|sample| {
         object! {
             observed_bytes: sample.observed,
@@ -189,11 +189,11 @@ fn summary(summary: Summary) -> impl Serialize {
         pages_unobserved: summary.unobserved,
         walks_per_second: summary.amount.walks_per_second,
         walks_at_least_per_second: summary.walks_at_least_per_second,
-        // 0 if walks go along addresses, 1 if they are at random; null if unknown.
+        // 0 if walks are in address order, 1 if they are at random; null if unknown.
         scattered: summary.scattered,
         huge_bytes: summary.amount.huge,
         cost,
-        // Null where everything was observed; else `walks_per_second` and `pages_walked` are extrapolated from this.
+        // Null if everything was observed; otherwise `walks_per_second` and `pages_walked` are extrapolated from this sample.
         sample,
     }
 }
@@ -219,7 +219,7 @@ fn outcome(outcome: &Outcome) -> impl Serialize {
     }
 }
 
-/// Two moments, shared by every document that has them. Null where nobody read it.
+/// Counters before and after, shared by every document that has them. Null where nobody read them.
 fn moments(before: Option<Snapshot>, after: Option<Snapshot>) -> impl Serialize {
     object! {
         rss_before_bytes: before.map(|snapshot| snapshot.rss),
@@ -250,7 +250,7 @@ mod tests {
     use crate::report::samples::{self, AFTER, mixed_plan, outcome, pilot_report};
     use crate::report::{AfterRestart, Expectation, ExplainReport, LaunchReport, ReclaimStatusReport, pool_samples};
 
-    /// The document as people can read it in a snapshot; fails if it is not one line of JSON.
+    /// The document indented for a snapshot; fails if it is not one line of JSON.
     pub(super) fn pretty(document: &str) -> String {
         assert_eq!(document.find('\n'), Some(document.len() - 1));
         let value: serde_json::Value = serde_json::from_str(document).expect("valid JSON");
@@ -321,7 +321,7 @@ mod tests {
         assert!(attach(42, &report.pilot_summary).starts_with(r#"{"version":1,"pid":42,"rounds":3,"#));
     }
 
-    /// What scripts that do not parse JSON rely on, too: which fields there are, in which order, and how each is spelled.
+    /// Scripts that do not parse JSON rely on the fields, their order and their spelling, too.
     #[test]
     fn every_document_keeps_its_form() {
         let (plan, outcome) = (mixed_plan(), outcome());

@@ -1,6 +1,6 @@
-//! The live view: mappings and a heat map, drawn anew after each observation.
+//! The live view: mappings and a heat map, redrawn after each observation.
 //!
-//! Owns: what is shown, and what keys do to it. Never touches: the terminal; it draws on whatever it is given.
+//! Owns: what is shown, and what keys do to it. Never touches: the terminal; it draws into any frame it is given.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,16 @@ use ratatui::widgets::{Paragraph, Row, Table, TableState};
 use super::heat_map::{Shade, cells_of};
 use super::mapping_name;
 
-/// The smallest terminal in which anything can be read.
+/// The smallest terminal in which the view is readable.
 const SMALLEST: (u16, u16) = (50, 10);
 const NAME_LIMIT: usize = 40;
 
-/// What a key asked for.
+/// What a key requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// To go on.
+    /// Nothing; the view goes on.
     Nothing,
-    /// To end.
+    /// To quit.
     Quit,
 }
 
@@ -47,7 +47,7 @@ pub struct Live {
     heat: Option<Heat>,
     message: Option<String>,
     order: Order,
-    /// Where the mapping starts on which the cursor is.
+    /// The start of the mapping under the cursor.
     selected: Option<Address>,
     /// Whether the map shows the selected mapping alone.
     zoomed: bool,
@@ -72,12 +72,12 @@ impl Live {
         self.heat = Some(heat);
     }
 
-    /// Says something in the last line, such as why there are no more observations.
+    /// Shows a message in the last line, such as why there are no more observations.
     pub fn say(&mut self, message: String) {
         self.message = Some(message);
     }
 
-    /// Does what a key means.
+    /// Handles a key.
     pub fn key(&mut self, code: KeyCode, modifiers: KeyModifiers) -> Asked {
         match code {
             KeyCode::Char('q') | KeyCode::Esc => return Asked::Quit,
@@ -170,7 +170,7 @@ impl Live {
         frame.render_stateful_widget(table, area, &mut state);
     }
 
-    /// One cell a region, or several regions a cell where there are too many.
+    /// One cell per region, or several regions per cell where there are too many.
     fn map(&self, totals: &[Total], area: Rect) -> Paragraph<'_> {
         let Some(heat) = &self.heat else { return Paragraph::new("") };
         let shown = totals.get(self.cursor(totals)).filter(|_| self.zoomed).map(|total| total.start);
@@ -223,7 +223,7 @@ impl Order {
     }
 }
 
-/// Where a region's mapping starts; one whose mapping went away stands for itself.
+/// The start of a region's mapping; the region's own start if the mapping is gone.
 fn start_of(heat: &Heat, region: &Region) -> Address {
     heat.mapping_of(region).map_or(region.start, |mapping| mapping.range.start)
 }

@@ -1,9 +1,9 @@
-//! Report: what was seen, planned and done, for people and for programs.
+//! Report: what was observed, planned and done, for people and for programs.
 //!
-//! Owns: every word and every JSON field that commands put out. Never touches: the system, a terminal, or a decision;
-//! each report is a pure function of data, and the caller says how wide the terminal is and whether it shows colour.
+//! Owns: every word and every JSON field that commands print. Never touches: the system, a terminal, or a decision; each report is a pure function of
+//! data, and the caller says how wide the terminal is and whether it shows colour.
 
-/// An object with these fields, in this order. What serde is to know of a field stands before it.
+/// An object with these fields, in this order. Attributes for serde precede the field.
 macro_rules! object {
     ($($(#[$attribute:meta])* $name:ident $(: $value:expr)?),* $(,)?) => {{
         #[derive(serde::Serialize)]
@@ -42,29 +42,29 @@ use pool::{Edit, NextStep};
 use reclaim::{MemoryReading, ReclaimState};
 use serde::Serialize;
 
-/// What could be promoted of a program that was started again.
+/// What could be promoted if the program were restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct AfterRestart {
-    /// Memory that would pay.
+    /// Memory that would be worth promoting.
     #[serde(rename = "would_pay_bytes")]
     pub would_pay: Bytes,
-    /// The speed that should gain; None if that cannot be told.
+    /// The speed that the program should gain by it; None if that is unknown.
     #[serde(rename = "expected_gain_percent")]
     pub gain: Option<GainPercent>,
 }
 
-/// What to expect of carrying a plan out, as collapses of memory of our own took.
+/// What carrying out a plan should take, estimated from trial collapses of our own memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expectation {
     /// Regions to promote.
     pub regions: u64,
-    /// Memory that takes.
+    /// The memory growth that promoting them causes.
     pub growth: Bytes,
-    /// Wall time for all of them, if the program need not wait.
+    /// Wall time for all of them, if the program need not be spared.
     pub elapsed: Nanos,
-    /// By how much it may be slowed down.
+    /// The most that the program may be slowed down.
     pub max_slowdown: Slowdown,
-    /// The longest that the target will have to wait for one region.
+    /// The longest that the target should have to wait for one region.
     pub longest_stall: Nanos,
 }
 
@@ -73,34 +73,34 @@ pub struct Expectation {
 pub struct PlanReport<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// Those that share memory with it.
+    /// The processes that share memory with it.
     pub family: Family,
     /// How accessed bits were cleared for it.
     pub clearing: Option<Clearing>,
-    /// The speed it should gain; None if that cannot be told.
+    /// The speed that the program should gain; None if that is unknown.
     pub gain: Option<GainPercent>,
-    /// What carrying it out would take; None if nothing was measured.
+    /// What carrying it out should take; None if nothing was measured.
     pub expectation: Option<Expectation>,
 }
 
-/// Which memory is on huge pages, why the rest is not, and whether more would pay.
+/// Which memory is on huge pages, why the rest is not, and whether more would help.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainReport<'a> {
-    /// What was seen.
+    /// What was observed.
     pub heat: &'a Heat,
     /// Mapping by mapping.
     pub explanation: &'a Explanation,
-    /// Those that share memory with it.
+    /// The processes that share memory with it.
     pub family: Family,
-    /// The speed that the plan should gain; None if that cannot be told.
+    /// The speed that the plan should gain; None if that is unknown.
     pub gain: Option<GainPercent>,
-    /// What could be promoted if the program were started again with its shared memory aligned; None if all of it is.
+    /// What could be promoted if the program were restarted with its shared memory aligned; None if all of it is aligned.
     pub after_restart: Option<AfterRestart>,
     /// What a page walk costs.
     pub cost: WalkCost,
-    /// How that was found out, for people.
+    /// Where that cost comes from, for people.
     pub cost_from: &'static str,
-    /// The process's cycles in which a page walk was under way; None where the processor does not count them.
+    /// The share of the process's cycles in which a page walk was under way; None where the processor does not count them.
     pub walk_share: Option<WalkShare>,
 }
 
@@ -109,11 +109,11 @@ pub struct ExplainReport<'a> {
 pub struct PromoteReport<'a> {
     /// The plan that was carried out.
     pub plan: &'a Plan,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: &'a Outcome,
     /// The process before.
     pub before: Snapshot,
-    /// The process afterwards; None if it ended meanwhile.
+    /// The process afterwards; None if it has ended.
     pub after: Option<Snapshot>,
     /// Wall time of the whole command, both observations included.
     pub elapsed: Nanos,
@@ -124,28 +124,28 @@ pub struct PromoteReport<'a> {
 pub struct GiveBackReport<'a> {
     /// The process.
     pub pid: u32,
-    /// What came of splitting.
+    /// The outcome of splitting.
     pub outcome: &'a Outcome,
     /// The process before.
     pub before: Snapshot,
-    /// The process afterwards; None if it ended meanwhile.
+    /// The process afterwards; None if it has ended.
     pub after: Option<Snapshot>,
-    /// Whether this kernel frees the empty base pages of a huge page that it splits; None if no probe could tell.
+    /// Whether this kernel frees the empty base pages of a huge page that it splits; None if no probe could find out.
     pub frees_empty_pages: Option<bool>,
 }
 
 /// What `run` did.
 #[derive(Clone, Copy, Debug)]
 pub struct RunReport<'a> {
-    /// The command and its arguments, as given.
+    /// The command and its arguments, as typed.
     pub command: &'a [String],
     /// Exit status of the command; None if a signal ended it.
     pub exit_status: Option<i32>,
     /// The signal that ended the command; None if it exited.
     pub signal: Option<i32>,
-    /// What the pilot did meanwhile.
+    /// What the pilot did.
     pub pilot_summary: PilotReport<'a>,
-    /// What it was started with; None if it was started as it is.
+    /// What it was started with; None if nothing was added.
     pub launch: Option<LaunchReport<'a>>,
 }
 
@@ -154,64 +154,64 @@ pub struct RunReport<'a> {
 pub struct LaunchReport<'a> {
     /// What it was started with.
     pub prepared: &'a Prepared,
-    /// What became of it.
+    /// How much of its memory was huge, and why the rest was not.
     pub account: &'a Verification,
 }
 
-/// What came of piloting a process, and of its descendants.
+/// The outcome of piloting a process and its descendants.
 #[derive(Clone, Copy, Debug)]
 pub struct PilotReport<'a> {
     /// How often the pilot observed and decided.
     pub rounds: u64,
-    /// How many processes were observed; moments are their sums.
+    /// How many processes were observed; snapshots are their sums.
     pub processes: usize,
-    /// What came of all rounds together.
+    /// The outcome of all rounds together.
     pub outcome: &'a Outcome,
     /// Regions given back.
     pub given_back: u64,
-    /// Memory growth that the promotions took and that was not given back.
+    /// Memory growth that the promotions caused, less what was given back.
     pub growth: Bytes,
-    /// The view before anything was promoted; None if the program ended before that.
+    /// The state before anything was promoted; None if the program ended before that.
     pub before: Option<Snapshot>,
-    /// The last round's view.
+    /// The state in the last round.
     pub after: Option<Snapshot>,
     /// Why processes were not observed, each reason once.
     pub left_alone: &'a BTreeSet<String>,
-    /// The most memory that a process had, if all were too small to be observed.
+    /// The most memory that any process had, if all were too small to be observed.
     pub too_small: Option<Bytes>,
     /// CPU time spent by the pilot, promotions included.
     pub pilot: Nanos,
-    /// How long it piloted.
+    /// How long the pilot ran.
     pub elapsed: Nanos,
 }
 
 /// What memory is used for, and how it is reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimStatusReport<'a> {
-    /// What memory is used for, or why that cannot be told.
+    /// What memory is used for, or why that is unknown.
     pub census: Result<&'a Census, &'a str>,
     /// Free and contiguous memory.
     pub now: &'a MemoryReading,
-    /// How reclaim stands, or stood when it ended; None where it never ran since the machine was started.
+    /// The state of reclaim, or its last state if it has ended; None if it has not run since boot.
     pub state: Option<&'a ReclaimState>,
-    /// Whether it goes on.
+    /// Whether it is still running.
     pub is_alive: bool,
 }
 
-/// The files that make pools of huge pages last.
+/// The files that make pools of huge pages survive a reboot.
 #[derive(Clone, Copy, Debug)]
 pub struct PersistReport<'a> {
-    /// What becomes of each file.
+    /// What happens to each file.
     pub edits: &'a [Edit],
-    /// What is left to do then.
+    /// What is left to do afterwards.
     pub next_steps: &'a [NextStep],
     /// Whether the files were written.
     pub applied: bool,
-    /// Whether nothing is to last any more.
+    /// Whether the files are removed, so that nothing survives a reboot any more.
     pub removes: bool,
 }
 
-/// What a mapping is called, for people; None stands for one that went away.
+/// A mapping's name, for people; None stands for a mapping that is gone.
 fn mapping_name(mapping: Option<&Mapping>, limit: usize) -> String {
     match mapping {
         None => "(went away)".to_owned(),

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::mapping_name;
 
-/// Characters of a mapping's name that are shown.
+/// Characters shown of a mapping's name.
 const NAME_LIMIT: usize = 48;
 
 /// In how many scans each page was walked.
@@ -23,17 +23,17 @@ pub struct PageCounts {
     mappings: Vec<Mapping>,
 }
 
-/// Pages next to each other that were walked in equally many scans.
+/// Adjacent pages that were walked in equally many scans.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CountRun {
     /// Their addresses.
     pub range: AddressRange,
-    /// Reads.
+    /// The number of scans in which they were walked.
     pub count: u16,
 }
 
 impl PageCounts {
-    /// Adds what one scan saw.
+    /// Adds one scan.
     pub fn add(&mut self, heat: &Heat) {
         self.scans += 1;
         self.mappings.clone_from(&heat.mappings);
@@ -59,7 +59,7 @@ impl PageCounts {
         runs
     }
 
-    /// A line for each mapping with walked pages, and one for each run in it.
+    /// One line per mapping with walked pages, and one per run in it.
     pub fn text(&self) -> String {
         let mut text = format!("walked in how many of {}, by addresses\n", count_of(self.scans, "scan"));
         let mut named = None;

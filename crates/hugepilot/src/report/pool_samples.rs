@@ -9,7 +9,7 @@ use pool::{Change, Ended, Obstacles, Resized, User, View, ZoneObstacles};
 const TWO: Bytes = Bytes(2 << 20);
 const ONE: Bytes = Bytes(1 << 30);
 
-/// A machine with two nodes, one pool that is all promised and one that nobody uses.
+/// A machine with two nodes, one pool that is fully reserved and one that nobody uses.
 pub(super) fn view() -> View {
     let pool = Pool { page_size: TWO, total: 1003, free: 36, reserved: 36, surplus: 3, overcommit: 50 };
     let node = NodePool { node: 0, page_size: TWO, total: 600, free: 30, surplus: 3 };
@@ -57,7 +57,7 @@ pub(super) fn limit() -> Limit {
     }
 }
 
-/// Three of four pages of 1 GiB, on one node.
+/// A request for four pages of 1 GiB on one node, of which three were reserved.
 pub(super) fn short() -> Resized {
     let obstacles = obstacles();
     let before = Pool { page_size: ONE, total: 1, free: 1, reserved: 0, surplus: 0, overcommit: 0 };
@@ -76,7 +76,7 @@ pub(super) fn short() -> Resized {
     }
 }
 
-/// What stood in the way of the fourth.
+/// What kept the fourth page from being reserved.
 pub(super) fn obstacles() -> Obstacles {
     let zone = ZoneObstacles {
         node: 1,

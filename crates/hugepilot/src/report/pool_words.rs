@@ -1,4 +1,4 @@
-//! Words for what is done with pools of huge pages.
+//! Words for actions on pools of huge pages.
 
 use kernel::hugetlb::size_name;
 use pool::{Edit, Ended, Hindrance, NextStep, Obstacles};
@@ -14,13 +14,13 @@ pub(super) fn ended(ended: Ended) -> &'static str {
     }
 }
 
-/// What stands in the way, and what to do next.
+/// What prevents more pages, and what to do next.
 pub(super) fn hindrance(hindrance: Hindrance, of: &Obstacles) -> (&'static str, String) {
     match hindrance {
         Hindrance::TooLittleMemory => (
             "the memory is in use: less is to be had than is missing",
             match (of.change.node, of.made_room) {
-                // Only of the whole machine is it known what page cache would give.
+                // How much dropping page cache would free is known for the whole machine only.
                 (Some(_), false) => "try --make-room, which drops clean page cache; or end programs".to_owned(),
                 _ => "end programs, or ask for fewer pages".to_owned(),
             },
@@ -39,7 +39,7 @@ pub(super) fn hindrance(hindrance: Hindrance, of: &Obstacles) -> (&'static str, 
     }
 }
 
-/// Reserving pages before memory is broken up. What makes pools last knows no nodes.
+/// Reserving pages at boot, before memory is fragmented. The boot parameter knows no nodes.
 fn at_boot(of: &Obstacles) -> String {
     let change = &of.change;
     match change.node {
@@ -55,7 +55,7 @@ fn at_boot(of: &Obstacles) -> String {
 
 const REBOOT: &str = "then reboot: pages that large are reserved at boot";
 
-/// A command for a root shell, where there is one, and what for.
+/// A command for a root shell, if there is one, and its purpose.
 pub(super) fn next_step(step: &NextStep) -> (Option<String>, &'static str) {
     match step {
         NextStep::LoadSysctl { path } => (Some(format!("sysctl --load={path}")), "to have it now, too"),
@@ -83,7 +83,7 @@ pub(super) fn next_step(step: &NextStep) -> (Option<String>, &'static str) {
     }
 }
 
-/// What becomes of a file, as diff(1) shows it.
+/// The change to a file, as diff(1) shows it.
 pub(super) fn diff(edit: &Edit) -> String {
     let text = |side: &Option<String>| side.clone().unwrap_or_default();
     let name = |side: &Option<String>| if side.is_some() { edit.path.as_str() } else { "/dev/null" };

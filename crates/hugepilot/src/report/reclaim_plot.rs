@@ -11,7 +11,7 @@ use super::picture::{DrawError, FONT, prepare_font};
 const SIZE: (u32, u32) = (900, 480);
 const GIB: f64 = (1 << 30) as f64;
 
-/// What is drawn: a name, a colour, and its size at a moment.
+/// One line: its name, its colour, and its value at a moment.
 type Line = (&'static str, RGBColor, fn(&MemoryReading) -> Bytes);
 
 const LINES: [Line; 3] = [
@@ -20,7 +20,7 @@ const LINES: [Line; 3] = [
     ("free in huge pages", RGBColor(44, 156, 75), |moment| moment.free_huge_bytes),
 ];
 
-/// Draws memory over time, from the oldest moment on; None where there are fewer than two. Errors: it cannot be drawn.
+/// Draws memory over time, oldest moment first; None if there are fewer than two moments. Errors: it cannot be drawn.
 pub fn draw(moments: &[MemoryReading]) -> Result<Option<String>, DrawError> {
     if moments.len() < 2 {
         return Ok(None);

@@ -29,7 +29,7 @@ use pilot::engine::shared_state::{
 use pilot::group::GroupSeen;
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
 
-/// Before and after a promotion.
+/// Snapshots before and after a promotion.
 pub(super) const BEFORE: Snapshot =
     Snapshot { walks_per_second: Some(12.5e6), rss: Bytes(3 << 30), huge: Bytes(2 << 20), page_tables: Bytes(6 << 20) };
 pub(super) const AFTER: Snapshot = Snapshot {
@@ -39,7 +39,7 @@ pub(super) const AFTER: Snapshot = Snapshot {
     page_tables: Bytes(60 << 10),
 };
 
-/// What is decided on it when 1 MiB of growth is allowed.
+/// The plan for it with 1 MiB of growth allowed.
 pub(super) fn mixed_plan() -> Plan {
     let heat = mixed_heat();
     let allowance = Allowance { max_growth: SizeOrShare::Size(Bytes(1 << 20)), ..Allowance::default() };
@@ -47,7 +47,7 @@ pub(super) fn mixed_plan() -> Plan {
     decide(&heat, &Limits { coverage: 1.0, ..limits }, &Past::default())
 }
 
-/// Three processes, of which two share memory that one of them has on a huge page in part, and two that were left out.
+/// Three processes, two of which share memory that is partly on a huge page in one of them, and two processes that were left out.
 pub(super) fn group_seen() -> GroupSeen {
     let sharing = |pid, shared: Vec<Region>, offset| {
         let mut heat = Heat { pid, ..heat_of(shared) };
@@ -69,7 +69,7 @@ pub(super) fn group_seen() -> GroupSeen {
     seen
 }
 
-/// A target that gains, with what was done to it.
+/// A target that gains, and the actions on it.
 fn memcached() -> TargetState {
     TargetState {
         pid: 4242,
@@ -97,7 +97,7 @@ fn memcached() -> TargetState {
     }
 }
 
-/// What was done so many seconds ago.
+/// An action this many seconds ago.
 fn decided(seconds: u64, done: DecisionResult, reason: Reason) -> DecisionState {
     DecisionState {
         ns_ago: Nanos(seconds * 1_000_000_000),
@@ -109,7 +109,7 @@ fn decided(seconds: u64, done: DecisionResult, reason: Reason) -> DecisionState 
     }
 }
 
-/// A pilot with three targets: one gains, one was paused, one cannot be observed and has an evil name.
+/// A pilot with three targets: one gains, one is paused, one cannot be observed and has a malicious name.
 pub(super) fn pilot_state() -> State {
     let paused = TargetState {
         pid: 77,
@@ -161,7 +161,7 @@ pub(super) fn pilot_state() -> State {
     }
 }
 
-/// A search on a pool's pages, some of which others hold, with two arguments added and a part that no library reaches.
+/// A search on a pool's pages: other programs hold some of the pages, two arguments were added, and the library does not reach one part.
 pub(super) fn prepared_search() -> Prepared {
     let by = |memory, name| Some(MemoryMechanism { memory, name, is_reserved: true });
     let variable =
@@ -208,7 +208,7 @@ pub(super) fn prepared_search() -> Prepared {
     }
 }
 
-/// What became of it: nearly all is huge, by three.
+/// Its account: nearly all memory is huge, by three mechanisms.
 pub(super) fn account_of_a_search() -> Verification {
     let heap = MemoryMechanism { memory: Memory::Heap, name: TUNABLE, is_reserved: true };
     let mmap = MemoryMechanism { memory: Memory::Mmap, name: MemoryMechanism::PRELOAD, is_reserved: true };
@@ -267,12 +267,12 @@ pub(super) fn outcome() -> Outcome {
     }
 }
 
-/// A promotion that went as this outcome says.
+/// A promotion with this outcome.
 pub(super) fn promotion<'a>(plan: &'a Plan, outcome: &'a Outcome) -> PromoteReport<'a> {
     PromoteReport { plan, outcome, before: BEFORE, after: Some(AFTER), elapsed: Nanos(1_500_000_000) }
 }
 
-/// What came of piloting a process.
+/// The outcome of piloting a process.
 pub(super) fn pilot_report<'a>(outcome: &'a Outcome, left_alone: &'a BTreeSet<String>) -> PilotReport<'a> {
     PilotReport {
         rounds: 3,
@@ -300,7 +300,7 @@ pub(super) fn census() -> Census {
     Census { total: gib(160), sampled: 0.25, held, fixed, free: gib(40), behind_cache: gib(30) }
 }
 
-/// A machine with so many GiB free, half of them in huge pages.
+/// A machine with this many GiB free, half of them in huge pages.
 pub(super) fn moment(free: u64) -> MemoryReading {
     MemoryReading {
         at_ns: Nanos((60 + free) * 1_000_000_000),
@@ -358,7 +358,7 @@ pub(super) fn reclaim_state() -> ReclaimState {
     }
 }
 
-/// Colors that are real, hidden, undecided, and too many to measure.
+/// Probed colors: real, hidden, undecided, and too many to measure.
 pub(super) fn color_probe() -> Probe {
     let cache = |level, size, ways, sets| Cache { level, size: Bytes(size), ways, line: Bytes(64), sets };
     let slowdown = |estimate| {

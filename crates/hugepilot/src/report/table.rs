@@ -1,27 +1,27 @@
-//! Columns of text, lined up.
+//! Text in aligned columns.
 
 use std::fmt::Display;
 
-/// Rows, and the lines in which they are shown: columns two spaces apart, and no space at a line's end.
+/// Rows and their lines as shown: columns are two spaces apart, and no line ends with a space.
 pub(super) struct Table<Row> {
     rows: Vec<Row>,
-    /// A heading, then the rows; the cells of each as wide as their column.
+    /// A heading, then the rows; every cell is as wide as its column.
     lines: Vec<Vec<String>>,
 }
 
-/// A table of these rows, which has no columns yet.
+/// A table of these rows, without columns yet.
 pub(super) fn table<Row>(rows: impl IntoIterator<Item = Row>) -> Table<Row> {
     let rows: Vec<Row> = rows.into_iter().collect();
     Table { lines: vec![Vec::new(); rows.len() + 1], rows }
 }
 
 impl<Row> Table<Row> {
-    /// Another column, whose cells stand on the left side.
+    /// Adds a left-aligned column.
     pub(super) fn left<Cell: Display>(self, heading: &str, cell: impl Fn(&Row) -> Cell) -> Self {
         self.column(heading, cell, |cell, width| format!("{cell:<width$}"))
     }
 
-    /// Another column, whose cells stand on the right side.
+    /// Adds a right-aligned column.
     pub(super) fn right<Cell: Display>(self, heading: &str, cell: impl Fn(&Row) -> Cell) -> Self {
         self.column(heading, cell, |cell, width| format!("{cell:>width$}"))
     }
@@ -39,7 +39,6 @@ impl<Row> Table<Row> {
         self
     }
 
-    /// The heading, then the rows.
     pub(super) fn lines(self) -> Vec<String> {
         self.lines.iter().map(|cells| cells.join("  ").trim_end().to_owned()).collect()
     }

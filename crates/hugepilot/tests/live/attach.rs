@@ -1,4 +1,4 @@
-//! `attach`: a process that runs already is piloted until it ends, until time is up, or until somebody says so.
+//! `attach` pilots a process that is already running, until it ends, time is up, or the user stops it.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -17,7 +17,7 @@ crate::trials!(
     a_process_that_switched_huge_pages_off_is_an_error,
 );
 
-/// Short windows; and unlike a release build, one for tests would rest for seconds to keep to its share of the CPU.
+/// Short windows; and a larger CPU quota, because a debug build would otherwise rest for seconds to stay within it.
 const OFTEN: &str = "--window 200ms --max-cpu 50%";
 
 fn memory_is_promoted_until_time_is_up() {
@@ -90,7 +90,7 @@ fn children_are_piloted_if_asked() {
         |more: &str| hugepilot(&format!("attach {} --for 3s --fast --json {OFTEN}{more}", parent.0.id())).json();
     assert_eq!(number(&attach(""), "applied"), 0);
     assert!(number(&attach(" --children"), "applied") >= 30);
-    // The shell would leave its child behind.
+    // Ending the shell would leave its child behind.
     for pid in kernel::process::descendants(&kernel::Root::host(), parent.0.id()).expect("a list") {
         send(pid, Signal::KILL);
     }

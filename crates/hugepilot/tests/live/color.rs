@@ -1,10 +1,10 @@
-//! `color probe` on this machine, whatever its caches are.
+//! `color probe` on this machine, whatever its caches.
 
 use crate::support::{hugepilot, list, number, shell};
 
 crate::trials!(every_level_gets_an_answer_that_its_numbers_allow, page_frames_must_be_seen);
 
-/// Some emulated machines tell of no caches.
+/// Some emulated machines report no caches.
 fn every_level_gets_an_answer_that_its_numbers_allow() {
     let ran = hugepilot("color probe --rounds 8 --json");
     if !ran.status.success() {

@@ -1,4 +1,4 @@
-//! DAMON: set up only in the virtual machine (tests/vm), because a machine may use its own at any time.
+//! DAMON: set up only in the virtual machine (tests/vm), because another machine may be using its own at any time.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ crate::trials!(
 
 const THREADS: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
 
-/// Whether DAMON may be set up here; else says why the test is skipped.
+/// Whether DAMON may be set up here; if not, says why the test is skipped.
 fn is_free() -> bool {
     match fs::read_to_string(THREADS) {
         Err(_) => eprintln!("skipped: this kernel has no DAMON"),
@@ -49,8 +49,8 @@ fn finds_the_hot_part(tracker: &str, window: &str) {
         return;
     }
     let program = Program::start("map=128M nohugepage fill ready read=third");
-    // Where DAMON draws the borders of its regions is chance: scans are summed up until they say it. What knew nothing would put
-    // twice as much outside of that third.
+    // DAMON splits its regions at random, so scans are added up until the result is clear. A tracker that knew nothing would find twice as many walks
+    // outside that third as in it.
     let mut scans = Vec::new();
     let found = (0..6).any(|_| {
         scans.push(walks_of_the_third(&program, tracker, window));
@@ -61,7 +61,7 @@ fn finds_the_hot_part(tracker: &str, window: &str) {
     assert_eq!(fs::read_to_string(THREADS).expect("it is there").trim(), "0", "it was put back");
 }
 
-/// Walks a second in what the program reads, and in the rest of it.
+/// Walks a second in the memory that the program reads, and in the rest.
 fn walks_of_the_third(program: &Program, tracker: &str, window: &str) -> (f64, f64) {
     let json = heat(program, tracker, window);
     assert_eq!((&json["tracker"], &json["meaning"]), (&Value::from(tracker), &Value::from("sampled")));
@@ -124,11 +124,11 @@ fn auto_takes_it_where_bpf_is_refused() {
         return;
     }
     let program = Program::start("map=128M fill=all ready read=all");
-    // What the kernel types are read from is hidden, so that no BPF program loads.
+    // BTF is hidden, so that no BPF program loads.
     let hidden = "unshare -m sh -c 'mount -t tmpfs none /sys/kernel/btf && exec $HUGEPILOT";
     let json = shell(&format!("{hidden} heat {} --window 2s --json'", program.pid)).json();
     assert_eq!(json["tracker"], "damon-vaddr");
-    // In so short a window DAMON's samples may all miss some of it.
+    // In such a short window DAMON's samples may all miss some of the memory.
     let mut promoted = Vec::new();
     let all_huge = (0..6).any(|_| {
         let ran = shell(&format!("{hidden} promote {} --window 2s --json'", program.pid)).json();

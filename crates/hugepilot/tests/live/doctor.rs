@@ -1,4 +1,4 @@
-//! `doctor` on this machine; what it says of others is tested with captured trees (tests/doctor.rs).
+//! `doctor` on this machine; tests/doctor.rs tests other machines with captured trees.
 
 use crate::support::{Program, hugepilot, list};
 

@@ -1,7 +1,7 @@
-//! Bad input and bad luck: a clear error (what, where, why, next step), status 1, and nothing left changed.
+//! Bad input and bad luck: a clear error (what, where, why, next step), status 1, and no changes left behind.
 //!
-//! Errors of `run` stand in run.rs; a process that ends or a signal while acting, in promote.rs.
-//! No contiguous memory is staged for the daemon, on a machine of the tests' own.
+//! run.rs has the errors of `run`; promote.rs has processes that end, and signals, during an action. A lack of contiguous memory is tested with the
+//! daemon, on a virtual machine of the tests' own.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -42,7 +42,7 @@ crate::trials!(
 
 const COMMANDS: [&str; 3] = ["heat", "promote", "give-back"];
 
-/// Asserts that every command refuses the process with these words.
+/// Asserts that every command refuses the process with a message that contains these words.
 fn assert_refused(pid: u32, words: &[&str]) {
     for command in COMMANDS {
         hugepilot(&format!("{command} {pid}")).assert_fails_with(words);
@@ -97,7 +97,7 @@ fn a_process_that_is_not_visible_here() {
     }
 }
 
-/// The smallest ELF program for 32 bits: it sleeps for ever (man 5 elf; `pause` is system call 29).
+/// The smallest 32-bit ELF program: it sleeps forever (man 5 elf; `pause` is system call 29).
 fn tiny_32_bit_program() -> Vec<u8> {
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let halves = |halves: &[u16]| halves.iter().flat_map(|half| half.to_le_bytes()).collect::<Vec<u8>>();
@@ -185,7 +185,7 @@ fn another_user_without_rights() {
     }
 }
 
-/// Runs each command on a program that is fine, in surroundings that are not, and asserts that nothing was changed.
+/// Runs each command on a healthy program in a broken environment, and asserts that nothing was changed.
 fn in_surroundings(surroundings: &str, words: &[&str]) {
     let program = Program::start("map=16M fill ready read=all");
     for command in ["heat", "promote"] {
@@ -199,7 +199,7 @@ fn no_btf() {
 }
 
 fn bpf_is_refused() {
-    // In a user namespace of one's own all capabilities are there, and none of them counts for BPF.
+    // In a new user namespace the process has all capabilities, but none of them counts for BPF.
     in_surroundings("unshare --user --map-root-user sh -c 'exec", &["CAP_"]);
 }
 
@@ -230,12 +230,12 @@ fn a_full_memory_cgroup() {
     program.assert_unharmed();
 }
 
-/// Starts hugepilot watching, and waits until it does.
+/// Starts hugepilot observing, and waits until it does.
 fn watching(command: &str, program: &Program, window: &str) -> std::process::Child {
     let mut hugepilot = Command::new(binary());
     hugepilot.args([command, &program.pid.to_string(), "--window", window]);
     let child = hugepilot.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("hugepilot starts");
-    // The last file that it opens before it watches; from there it is milliseconds, and a second is plenty.
+    // This is the last file that it opens before it observes; the rest takes milliseconds, so a second is plenty.
     let opened = || {
         let fds = fs::read_dir(format!("/proc/{}/fd", child.id())).expect("it lives");
         let link = |fd: std::io::Result<fs::DirEntry>| fs::read_link(fd.ok()?.path()).ok();
@@ -252,7 +252,7 @@ fn ended(child: std::process::Child) -> Ran {
     Ran { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// What hugepilot says after its target did something while it was watched.
+/// hugepilot's output after its target did something during the observation.
 fn after_event(command: &str, steps: &str) -> (Ran, Program) {
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");
@@ -266,7 +266,7 @@ fn a_process_that_ends_while_it_is_watched() {
     for command in ["heat", "promote"] {
         let (ran, mut program) = after_event(command, "exit=5");
         ran.assert_fails_with(&[&program.pid.to_string()]);
-        // At which step it is noticed is a matter of luck.
+        // Which step notices it is a matter of luck.
         assert!(ran.stderr.contains("exited") || ran.stderr.contains("has ended"), "{ran:?}");
         assert_eq!(program.wait().code(), Some(5));
     }

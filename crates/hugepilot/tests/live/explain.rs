@@ -1,4 +1,4 @@
-//! `explain`: what is on huge pages, why the rest is not, and whether more would pay.
+//! `explain`: what is on huge pages, why the rest is not, and whether more would help.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ crate::trials!(
 
 const MIB: u64 = 1 << 20;
 
-/// The explanation, and the part of it about the program's own mapping.
+/// The explanation, and its part about the program's own mapping.
 fn explained(program: &Program) -> (Value, Value) {
     let json = hugepilot(&format!("explain {} --window 300ms --json", program.pid)).json();
     let own = list(&json, "mappings").iter().find(|mapping| {
@@ -34,7 +34,7 @@ fn memory_that_would_pay_is_told_with_its_gain() {
     });
     assert!(nearly_all, "{own}");
     let gain = &json["expected_gain_percent"];
-    // How much it is depends on the machine: reads in order, as these are, hardly wait for walks on some.
+    // The gain depends on the machine: on some, sequential reads like these hardly wait for walks.
     assert!(gain["low"].as_f64() <= gain["high"].as_f64() && gain["high"].as_f64() > Some(0.0), "{json}");
     assert!(number(&json, "page_tables_bytes") >= 64 * 4096, "{json}");
     let text = hugepilot(&format!("explain {} --window 300ms", program.pid));
@@ -75,10 +75,10 @@ fn smaller_huge_pages_are_told() {
     let Some((with, text)) = smaller("always") else {
         return eprintln!("skipped: this kernel has no huge pages of 64 KiB");
     };
-    // Some of the kernel's tries find no 64 KiB in one piece.
+    // Some of the kernel's attempts find no contiguous 64 KiB.
     assert!((24 * MIB..=32 * MIB).contains(&with), "{with}");
     assert!(text.contains("on smaller huge pages"), "{text}");
-    // Files of the program may be on some in the page cache, whatever is set.
+    // The program's files may have some in the page cache, whatever the setting.
     assert_eq!(smaller("never").expect("it has them").0, 0);
 }
 
@@ -90,7 +90,7 @@ fn children_that_end_at_once_count() {
     let parent = explained("");
     assert!(rate(&parent) < 1.0, "it has touched all of it: {parent}");
     for _ in 0..5 {
-        // Whichever child it observes has ended soon after.
+        // The child that it observes, whichever it is, ends soon after.
         let json = explained(" --children");
         assert!(rate(&json) > 1000.0 && json["expected_gain_percent"]["likely"].as_f64() > Some(1.0), "{json}");
         assert!(

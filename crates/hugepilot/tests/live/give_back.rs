@@ -1,4 +1,4 @@
-//! `give-back`: just what promote did is undone.
+//! `give-back` undoes exactly what promote did.
 
 use std::process::{Command, Stdio};
 
@@ -19,7 +19,7 @@ crate::trials!(
 
 const MIB: u64 = 1 << 20;
 
-/// Promotes so many regions at least, and returns how many: of one scan few regions may seem to hold nearly all walks.
+/// Promotes at least this many regions, and returns how many it promoted. In a single scan few regions may seem to hold nearly all walks.
 fn promote(program: &Program, least: u64, options: &str) -> u64 {
     let command = format!("promote {} --fast --json --window 200ms {options}", program.pid);
     let mut applied = 0;
@@ -32,7 +32,7 @@ fn promote(program: &Program, least: u64, options: &str) -> u64 {
 }
 
 fn what_was_promoted_is_undone_and_nothing_else() {
-    // The first mapping is huge by the program's own request.
+    // The program itself requested huge pages for the first mapping.
     let mut program = Program::start("map=16M hugepage fill map=64M fill ready read=all");
     let own = program.huge_bytes();
     assert!(own >= 16 * MIB);
@@ -86,12 +86,12 @@ fn nothing_promoted_is_an_error() {
 
 fn a_signal_stops_between_regions_and_the_rest_can_be_given_back_later() {
     let mut program = Program::start("map=2G fill ready read=all");
-    // A signal may come too late: splitting them all takes a fifth of a second.
+    // A signal may arrive too late: splitting all of them takes a fifth of a second.
     assert!(in_some_try(|| give_back_in_two(&program)), "it was never stopped midway");
     program.assert_unharmed();
 }
 
-/// Sends a signal in the middle; whether it came in time. In the end nothing is huge.
+/// Sends a signal midway; returns whether it arrived in time. In the end nothing is huge.
 fn give_back_in_two(program: &Program) -> bool {
     let applied = promote(program, 512, "");
     let huge = program.huge_bytes();

@@ -1,4 +1,4 @@
-//! `heat --family` and `heat --cgroup`: shared memory is there once, with the mappings of each.
+//! `heat --family` and `heat --cgroup`: shared memory appears once, with each process's mappings.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -28,14 +28,14 @@ crate::trials!(
 
 const MIB: u64 = 1 << 20;
 
-/// A program that shares 64 MiB with its child, who reads all of it, and reads a third itself, beside 16 MiB of its own.
+/// A program that shares 64 MiB with a child, which reads all of it. The program reads a third of it, and has 16 MiB of its own.
 const SHARING: &str = "map=16M nohugepage fill shmem=64M fill fork-reader ready read=third";
 
 fn family(program: &Program) -> Value {
     hugepilot(&format!("heat {} --family --window 300ms --json", program.pid)).json()
 }
 
-/// The shared object of this name of which the most is present.
+/// The shared object of this name with the most memory present.
 fn object<'a>(json: &'a Value, name: &str) -> &'a Value {
     let named =
         list(json, "shared").iter().filter(|object| object["name"].as_str().is_some_and(|it| it.contains(name)));
@@ -72,7 +72,7 @@ fn memory_shared_by_fork_is_one_object_with_two_mappings() {
     }
 }
 
-/// Totals are the sums, with shared memory counted once.
+/// Totals are sums, with shared memory counted once.
 fn assert_totals(json: &Value, processes: u64) {
     let (totals, all, shared) = (&json["totals"], list(json, "processes"), list(json, "shared"));
     assert_eq!((number(totals, "processes"), all.len() as u64), (processes, processes), "{json}");
@@ -92,7 +92,7 @@ fn a_file_in_memory_is_one_object_in_a_control_group() {
     let folder = tempfile::Builder::new().prefix("hugepilot").tempdir_in("/dev/shm").expect("a folder in memory");
     let path = folder.path().join("cache");
     File::create(&path).and_then(|file| file.set_len(32 * MIB)).expect("a file in memory");
-    // The second is in a group below.
+    // The second is in a child group.
     let below = group.path.join("below");
     fs::create_dir(&below).expect("a group below");
     let steps =
@@ -127,7 +127,7 @@ fn reserved_huge_pages_are_there_once_and_unobserved() {
         (32 * MIB, 32 * MIB),
         "{shared}"
     );
-    // Nobody can clear their bits, which say "walked" for ever: what cannot be seen must not seem hot.
+    // Nobody can clear their bits, which say "walked" forever: unobservable memory must not seem hot.
     assert_eq!((number(shared, "pages_walked"), walks(shared)), (0, 0.0), "{shared}");
     assert_eq!(number(&json["totals"], "pages_unobserved") * 4096, 64 * MIB, "{json}");
     assert!(list(shared, "regions").iter().all(|region| number(region, "huge_in") == 2), "{shared}");
@@ -135,7 +135,7 @@ fn reserved_huge_pages_are_there_once_and_unobserved() {
 }
 
 fn who_cannot_be_observed_is_said() {
-    // A zombie: the shell that started it has become a program that never waits.
+    // A zombie: the shell that started it has become a program that never calls wait().
     let script = "true & exec sleep 60";
     let parent = Ended(Command::new("sh").args(["-c", script]).spawn().expect("a shell"));
     let pid = parent.0.id();
@@ -149,7 +149,7 @@ fn who_cannot_be_observed_is_said() {
     hugepilot("heat 2 --family").assert_fails_with(&["no process of the group could be observed", "process 2"]);
 }
 
-/// Two programs, parent and child, with 8 MiB each, at rest; the child takes these steps. `$GO` is a file that is not there yet.
+/// An idle parent and child with 8 MiB each; the child takes these steps. `$GO` is a file that does not exist yet.
 struct Pair {
     parent: Ended,
     child: u32,
@@ -173,7 +173,7 @@ impl Pair {
         Self { parent, child, folder }
     }
 
-    /// Starts a scan of both, parent first.
+    /// Starts a scan of both, the parent first.
     fn watch(&self) -> Child {
         let mut command = Command::new(crate::support::binary());
         command.args(["heat", &self.parent.0.id().to_string(), "--family", "--window", "3s"]);

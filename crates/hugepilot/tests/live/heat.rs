@@ -1,4 +1,4 @@
-//! `heat`: what is seen must be what the program does.
+//! `heat` must report what the program does.
 
 use heat::clearing::{ClearMethod, ClearPolicy, ClearReason};
 use heat::units::{BASE_PAGE, Bytes, Nanos};
@@ -35,9 +35,9 @@ fn observe(program: &Program, allow_stall: bool) -> Heat {
     observe_with(&mut PageWalk::new().expect("a tracker"), program, allow_stall)
 }
 
-/// Watches a program through the library, which shows single pages. Scans again if the program got little CPU meanwhile, for what
-/// did not run cannot be seen, and takes the scan in which it got most. What the bits say plays no part in that. What is scanned
-/// last is the memory after a tenth of a second, of which reading it all once may take the half.
+/// Observes a program through the library, which shows single pages. It scans again if the program got little CPU time, because idle memory cannot be
+/// observed, and returns the scan with the most CPU time; the bits do not affect that choice. The last memory is scanned after a tenth of a second;
+/// reading all memory once may take half of that.
 pub fn observe_with(tracker: &mut dyn Tracker, program: &Program, allow_stall: bool) -> Heat {
     let clearing = ClearPolicy::allowing_stalls(allow_stall);
     observe_as(tracker, program, &ObserveOptions { window: WINDOW, clearing, ..ObserveOptions::default() })
@@ -58,11 +58,11 @@ fn observe_as(tracker: &mut dyn Tracker, program: &Program, options: &ObserveOpt
     busiest
 }
 
-/// Pages that a processor may keep in its TLB though thousands of others are read meanwhile: these are not walked, and rightly
-/// not found. Some 230 on a Xeon of family 6, model 207, for as long as the program keeps its processor.
+/// Pages that a processor may keep in its TLB while thousands of others are read: these are not walked, and rightly not found. Some 230 on a Xeon of
+/// family 6, model 207, as long as the program keeps its processor.
 const KEPT_IN_TLB: usize = 512;
 
-/// Precision and recall of the walked pages, against those that the rule names.
+/// Precision and recall of the walked pages, measured against the pages that the rule names.
 pub fn assert_found(heat: &Heat, program: &Program, rule: Rule) {
     let pages = (program.len / BASE_PAGE) as usize;
     let named = (0..pages).filter(|&page| rule.names(page, pages)).count();
@@ -76,10 +76,10 @@ pub fn assert_found(heat: &Heat, program: &Program, rule: Rule) {
     assert!(precision >= 0.99 && recall >= 0.99, "precision {precision}, recall {recall}, of {named} pages");
 }
 
-/// Pages of a region that a processor may walk to although the program does not read them: it runs ahead.
+/// Pages of a region that a processor may walk to speculatively, although the program does not read them.
 pub const RUN_AHEAD: usize = 2;
 
-/// Just those regions are walked in which the rule names a page.
+/// Exactly the regions in which the rule names a page are walked.
 pub fn assert_regions_found(heat: &Heat, program: &Program, rule: Rule) {
     let hot = program.regions_named(rule);
     for region in heat.regions.iter().filter(|region| program.holds(region.start.0)) {
@@ -119,7 +119,7 @@ fn every_field_is_there_and_agrees_with_the_others() {
     let rates: f64 = regions.iter().map(|region| region["walks_per_second"].as_f64().expect("a rate")).sum();
     assert!((rates / json["walks_per_second"].as_f64().expect("a rate") - 1.0).abs() < 1e-6);
     assert!(regions.windows(2).all(|pair| number(&pair[0], "start") < number(&pair[1], "start")));
-    // The memory that was filled is all present, nothing of it is huge, and nothing would have to grow.
+    // All filled memory is present, none of it is huge, and none would have to grow.
     let of_program: Vec<_> = regions.iter().filter(|region| program.holds(number(region, "start"))).collect();
     assert_eq!(of_program.len(), 32);
     for region in of_program {
@@ -134,7 +134,7 @@ fn the_window_is_obeyed() {
         let command = format!("heat {} --window {window} --json", program.pid);
         let seen = || number(&hugepilot(&command).json(), "window_ns");
         let mut windows = vec![seen()];
-        // Longer only by the last read and whatever else the machine does.
+        // It takes longer only by the last read and by the machine's other load.
         let obeyed = in_some_try(|| {
             windows.push(seen());
             windows.iter().any(|&window| window < nanos + 400_000_000)
@@ -155,7 +155,7 @@ fn huge_pages_are_seen_and_left_whole() {
     program.assert_unharmed();
 }
 
-/// Puts regions on huge pages by hand.
+/// Collapses regions into huge pages directly.
 pub fn collapse(program: &Program, regions: &[u64]) {
     use hugepilot_os::{Advice, PidFd, advise::advise};
     let target = PidFd::open(program.pid).expect("it lives");
@@ -186,7 +186,7 @@ fn sixty_thousand_mappings_are_no_obstacle() {
     assert_found(&heat, &program, Rule::Third);
 }
 
-/// Page tables for which clearing takes longer than what is always accepted, and little to read.
+/// Page tables that take longer to clear than is always accepted, and little memory to read.
 const LARGE: &str = "page-tables=4G map=64M nohugepage fill";
 
 fn quiet_programs_are_cleared_at_once_whatever_their_size() {
@@ -214,7 +214,7 @@ fn programs_whose_calls_would_wait_are_cleared_in_slices() {
             "{clearing}"
         );
         assert!(clearing[rate].as_f64().is_some_and(|rate| rate > 50.0), "{step}: {clearing}");
-        // Whoever makes few calls is known only after the whole sample.
+        // It takes the whole sample to tell that a program makes few calls.
         assert!(number(clearing, "sample_ns") < 3 * number(clearing, "expected_ns"), "{step}: {clearing}");
         let text = hugepilot(&format!("explain {} --window 200ms", program.pid)).stdout;
         assert!(text.contains("cleared in slices (MADV_COLD): the program makes "), "{step}: {text}");
@@ -227,13 +227,13 @@ fn large_processes_are_cleared_in_slices_unless_stalls_are_allowed() {
     let mut program = Program::start("map=4G nohugepage fill remap ready read=scattered");
     let mut heat = observe(&program, false);
     assert_eq!(heat.meaning, Meaning::Accessed);
-    // There are 64 slices; how long one takes is the machine's affair, some 1 ms where it is at rest.
+    // There are 64 slices; how long one takes depends on the machine: some 1 ms on an idle one.
     let in_slices = in_some_try(|| {
         heat = observe(&program, false);
         heat.cost.longest_stall.0 * 2 <= heat.cost.clear.0
     });
     assert!(in_slices, "{:?}", heat.cost);
-    // 1.4 GiB take more than the 100 ms to read once, but what was accessed is what the program reads.
+    // Reading 1.4 GiB once takes more than the 100 ms, but the accessed pages are those that the program reads.
     assert_only_named(&heat, &program, Rule::Scattered);
     let certain = heat.walks_at_least_per_second() / heat.walks_per_second();
     assert!(certain > 0.3 && certain <= 1.0, "{certain} of the walks certain: {:?}", heat.walks);
@@ -265,7 +265,7 @@ fn a_sample_says_what_observing_everything_says() {
         assert!((value - whole as f64).abs() < 3.0 * error, "seed {seed}: {value} +- {error}, not {whole}");
         assert!(error < 0.35 * whole as f64, "seed {seed}: {value} +- {error}");
         assert!((size..size + Bytes(9 << 20)).contains(&sample.observed), "{sample:?}");
-        // What is not in the sample was not scanned, and nobody says that it is cold.
+        // Memory outside the sample was not scanned, and must not be reported as cold.
         let (seen, unseen): (Vec<_>, Vec<_>) = heat.regions.iter().partition(|region| region.unobserved == 0);
         let pages = seen.iter().map(|region| region.present.len() as u64).sum::<u64>();
         assert!((size.0..size.0 + (9 << 20)).contains(&(pages * BASE_PAGE)), "{pages} pages were observed");
@@ -288,21 +288,21 @@ fn what_slices_cannot_clear_is_not_taken_for_hot() {
     assert_eq!(json["meaning"], "accessed");
     let full = list(&json, "regions").iter().filter(|region| number(region, "pages_present") == 512);
     let (own, others): (Vec<&Value>, Vec<&Value>) = full.partition(|region| program.holds(number(region, "start")));
-    // The 16 locked regions, and the 16 shared with the child, whose bits are those of the filling; forking cleared some.
+    // The 16 locked regions, and the 16 shared with the child, whose bits were set when they were filled; forking cleared some.
     let unobserved: Vec<_> = others.iter().filter(|region| number(region, "pages_unobserved") > 256).collect();
     assert_eq!(unobserved.len(), 32);
     for region in unobserved {
         assert_eq!((number(region, "pages_walked"), region["walks_per_second"].as_f64()), (0, Some(0.0)), "{region}");
     }
     assert!(own.iter().all(|region| number(region, "pages_unobserved") == 0));
-    // The resident region, and perhaps some new pages that wait in another CPU's batch for their list, up to 31 in each.
+    // The resident region, and perhaps some new pages, up to 31 per CPU, that are in a per-CPU batch and not yet on an LRU list.
     let walked = own.iter().map(|region| number(region, "pages_walked")).sum::<u64>();
     assert!((512..600).contains(&walked), "{walked}");
     assert!(number(&json, "pages_unobserved") >= 32 * 512);
     let plan = hugepilot(&format!("promote {} --dry-run --window 300ms --json", program.pid)).json();
     let kept = list(&plan, "decisions").iter().filter(|decision| decision["reason"] == "not_observed");
     assert!(kept.count() >= 32, "{plan}");
-    // 2 MiB fit into any TLB.
+    // 2 MiB fit in any TLB.
     assert_eq!(json["walks_at_least_per_second"].as_f64(), Some(0.0), "{}", json["walks_per_second"]);
     let text = hugepilot(&format!("heat {} --window 300ms", program.pid));
     assert!(text.stdout.contains("unobserved   "), "{}", text.stdout);
@@ -316,7 +316,7 @@ fn memory_whose_every_access_faults_is_present() {
             let regions: Vec<Value> = list(&json, "regions").to_vec();
             regions.into_iter().filter(|region| program.holds(number(region, "start"))).collect::<Vec<_>>()
         };
-        // The program says where the memory is just before it forbids it.
+        // The program prints the memory's address just before it forbids access.
         wait_until("nothing is walked", || present().iter().all(|region| number(region, "pages_walked") == 0));
         let regions = present();
         assert_eq!(regions.len(), 8, "{regions:?}");
@@ -326,7 +326,7 @@ fn memory_whose_every_access_faults_is_present() {
     }
 }
 
-/// Precision alone.
+/// Asserts precision only.
 fn assert_only_named(heat: &Heat, program: &Program, rule: Rule) {
     let pages = (program.len / BASE_PAGE) as usize;
     let regions = heat.regions.iter().filter(|region| program.holds(region.start.0));
@@ -347,7 +347,7 @@ fn text_for_people_names_the_hottest_mapping() {
     let program = Program::start("map=64M fill ready read=all");
     let ran = hugepilot(&format!("heat {} --window 200ms", program.pid));
     assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
-    // The first line below the table's head; how wide its columns are depends on the numbers.
+    // The first line below the table's head; column widths depend on the numbers.
     let is_head = |line: &&str| line.contains("share") && line.ends_with("mapping");
     let hottest = ran.stdout.lines().skip_while(|line| !is_head(line)).nth(1);
     assert!(hottest.is_some_and(|line| line.contains("MiB") && line.ends_with("(anonymous)")), "{}", ran.stdout);

@@ -1,4 +1,4 @@
-//! `idle-page`: run where the kernel marks idle pages (`make vm-idle-page` boots such a kernel), skipped elsewhere.
+//! `idle-page`: runs where the kernel tracks idle pages (`make vm-idle-page` boots such a kernel), and is skipped elsewhere.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ crate::trials!(
     auto_takes_it_where_bpf_is_refused,
 );
 
-/// Whether the kernel marks idle pages; else says why the test is skipped.
+/// Whether the kernel tracks idle pages; if not, says why the test is skipped.
 fn is_there() -> bool {
     let there = Path::new("/sys/kernel/mm/page_idle/bitmap").exists();
     if !there {
@@ -73,7 +73,7 @@ fn huge_pages_are_seen_and_left_whole() {
     let hot = program.regions_named(Rule::Third);
     for region in heat.regions.iter().filter(|region| program.holds(region.start.0)) {
         assert_eq!(region.huge, half.contains(&region.start.0), "{region:?}");
-        // Eleven huge pages may all stay in the TLB; what nobody reads never seems walked.
+        // Eleven huge pages may all stay in the TLB, but memory that is not read never seems walked.
         assert!(hot.contains(&region.start.0) || region.walks_per_second == 0.0, "{region:?}");
     }
     assert_eq!(program.huge_bytes(), 64 << 20, "observing split huge pages");
@@ -93,7 +93,7 @@ fn what_another_program_walks_counts() {
     assert_eq!(walked(observe_with(&mut PageWalk::new().expect("a tracker"), &program, true)), 0);
 }
 
-/// The kernel gives out no marks of the machine's last frames if they do not fill a word; a program this large holds them.
+/// The kernel does not report the machine's last page frames if they do not fill a word; a program this large holds them.
 fn nearly_all_memory_is_observed() {
     if !is_there() {
         return;
@@ -101,7 +101,7 @@ fn nearly_all_memory_is_observed() {
     let program = Program::start("map=1G nohugepage fill ready read=third");
     let own = observe(&program).regions.into_iter().filter(|region| program.holds(region.start.0));
     let unobserved = own.map(|region| usize::from(region.unobserved)).sum::<usize>();
-    // And some new pages that wait in a processor's batch for their list, up to 31.
+    // And up to 31 new pages per processor, in a batch that is not yet on an LRU list.
     assert!(unobserved < 64 + 32, "{unobserved} pages unobserved");
 }
 
@@ -124,12 +124,12 @@ fn auto_takes_it_where_bpf_is_refused() {
         return;
     }
     let mut program = Program::start("map=128M fill ready read=third");
-    // What the kernel types are read from is hidden, so that no BPF program loads.
+    // BTF is hidden, so that no BPF program loads.
     let hidden = "unshare -m sh -c 'mount -t tmpfs none /sys/kernel/btf && exec $HUGEPILOT";
     let json = shell(&format!("{hidden} heat {} --json'", program.pid)).json();
     assert_eq!((&json["tracker"], &json["meaning"]), (&Value::from("idle-page"), &Value::from("walked")));
     let ran = shell(&format!("{hidden} promote {} --json'", program.pid)).json();
-    // A third of 64 regions, and some that only their border touches.
+    // A third of 64 regions, and some more at its borders.
     assert!((20..=23).contains(&number(&ran, "applied")), "{ran}");
     assert_eq!(program.huge_bytes(), number(&ran, "applied") << 21);
     program.assert_unharmed();

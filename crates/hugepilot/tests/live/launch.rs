@@ -1,4 +1,4 @@
-//! `run --pages`: a program is on huge pages from its first allocation, and the summary says how much of it was, and why not more.
+//! `run --pages`: a program is on huge pages from its first allocation, and the summary says how much of its memory was, and why not more.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -30,13 +30,13 @@ crate::trials!(
     a_program_that_switches_huge_pages_off_for_itself_is_named_as_why,
 );
 
-/// What the allocator of a program under test hands out.
+/// Memory that the allocator of a program under test hands out.
 const SIZE: u64 = 128 << 20;
 
-/// A program that allocates, and waits to be seen.
+/// A program that allocates, and waits to be observed.
 const STEPS: &str = "malloc=128M sleep=2s";
 
-/// Runs a program of ours with these options to its end; answers with what became of the request, too.
+/// Runs one of our programs with these options until it ends; also returns the account of the request.
 fn launch(options: &str, steps: &str) -> (Ran, Value) {
     let program = program_command(steps);
     launch_command(options, [program.get_program()].into_iter().chain(program.get_args()))
@@ -59,7 +59,7 @@ fn percent(launch: &Value) -> f64 {
     launch["huge_percent"].as_f64().unwrap_or_else(|| panic!("nothing was seen: {launch}"))
 }
 
-/// The number of bytes that the allocator put on huge pages, as the summary says.
+/// The bytes that the allocator put on huge pages, according to the summary.
 fn by_the_allocator(launch: &Value) -> u64 {
     let is_its = |share: &&Value| share["mechanisms"][0]["name"] == "glibc.malloc.hugetlb";
     list(launch, "by").iter().filter(is_its).map(|share| number(share, "bytes")).sum()
@@ -100,7 +100,7 @@ fn a_program_that_switches_huge_pages_off_for_itself_is_named_as_why() {
 }
 
 fn a_heap_is_on_a_pools_pages() {
-    // Some more than the heap takes, for what malloc maps in one piece.
+    // Somewhat more than the heap takes, because malloc maps large blocks separately.
     let Some(_pool) = pool_of(SIZE / (2 << 20) + 16) else { return };
     let at_first = available();
     let (ran, launch) = launch("--pages 2M --heap --require 90", STEPS);
@@ -112,13 +112,13 @@ fn a_heap_is_on_a_pools_pages() {
 }
 
 fn all_threads_get_a_pools_pages() {
-    // Each of the 16 has two pieces of four pages in the end, and some more while it takes one.
+    // Each of the 16 threads ends up with two pieces of four pages, and needs some more while taking one.
     let Some(_pool) = pool_of(SIZE / (2 << 20) + 200) else { return };
     let (ran, launch) = launch("--pages 2M --heap", "malloc-in-threads=128M sleep=2s");
     assert!(ran.status.success() && percent(&launch) >= 90.0, "{ran:?} {launch}");
 }
 
-/// A larger pool; None where the machine is too fragmented for it.
+/// Enlarges the pool; None if the machine is too fragmented for it.
 fn pool_of(pages: u64) -> Option<Setting> {
     let pool = Setting::reserved(pages);
     if available() < pages {
@@ -134,7 +134,7 @@ fn available() -> u64 {
         let text = fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}")).expect("a pool");
         text.trim().parse().expect("a number")
     };
-    // They are read one after the other.
+    // The two counters are not read at the same moment.
     read("free_hugepages").saturating_sub(read("resv_hugepages"))
 }
 
@@ -154,7 +154,7 @@ fn an_empty_pool_keeps_no_program_from_running() {
 
 fn a_share_that_was_not_reached_has_a_status_of_its_own() {
     let _never = Setting::huge_pages("never");
-    // The pilot would promote even so.
+    // Without this limit the pilot would promote anyway.
     let (ran, launch) = launch("--pages thp --heap --require 90 --max-huge 0", STEPS);
     assert_eq!(ran.status.code(), Some(3), "{ran:?}");
     assert!(by_the_allocator(&launch) == 0 && launch["met"] == false, "{launch}");
@@ -186,15 +186,15 @@ fn a_program_that_shows_nothing_has_not_reached_its_share() {
     assert_eq!((ran.status.code(), &launch["huge_percent"]), (Some(3), &Value::Null), "{ran:?} {launch}");
 }
 
-/// A group of the hugetlb controller, removed when dropped.
+/// A control group of the hugetlb controller, removed when dropped.
 struct PoolGroup {
     path: PathBuf,
-    /// The file that hands the controller down to groups, if it was not before.
+    /// The file that enables the controller for child groups, if it was not enabled before.
     handed_down: Option<PathBuf>,
 }
 
 impl PoolGroup {
-    /// None where version 2 does not have that controller.
+    /// None if cgroup v2 does not have that controller.
     fn new() -> Option<Self> {
         let mounts = mounts::read(&Root::host()).expect("a list of mounts");
         let top = PathBuf::from(&mounts.iter().find(|mount| mount.kind == "cgroup2")?.point);
@@ -209,7 +209,7 @@ impl PoolGroup {
         group.path.join("hugetlb.2MB.max").exists().then_some(group)
     }
 
-    /// hugepilot in this group.
+    /// hugepilot in this control group.
     fn hugepilot(&self) -> Command {
         let mut command = Command::new("sh");
         let script = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
@@ -281,7 +281,7 @@ fn what_a_program_maps_itself_is_placed_by_the_library() {
 fn shared_memory_is_placed_where_huge_pages_fit_and_promoted() {
     let folder = tempfile::tempdir().expect("a folder");
     let (Some(hugepilot), Some(mapper)) = (installed(folder.path()), compiled(folder.path())) else { return };
-    // Under this setting the kernel does not care where shared memory lies.
+    // Under this setting the kernel does not align shared memory.
     let _never = Setting::shared("never");
     let words = || [mapper.as_os_str(), OsStr::new("shared")].into_iter();
     let (ran, launch) = launch_by(Command::new(&hugepilot), "--shm --fast", words());
@@ -299,13 +299,13 @@ fn what_follows_filled_memory_is_huge_at_its_first_touch() {
         (number(&launch["largest"], "transparent_bytes"), ran.stderr)
     };
     let (huge, said) = run("growing");
-    // Of sixteen pieces the first and the ninth are ordinary.
+    // The first and the ninth of sixteen pieces are on base pages.
     assert!(huge >= 14 * (16 << 20), "{huge}: {said}");
     assert!(said.contains("they saved up to 57,232 page faults"), "{said}");
     assert_eq!(run("sparse").0, 0, "it would have grown");
 }
 
-/// hugepilot and its library where `make install` puts them. None where only hugepilot itself was built.
+/// hugepilot and its library where `make install` puts them. None if only hugepilot itself was built.
 fn installed(folder: &Path) -> Option<PathBuf> {
     let test = std::env::current_exe().expect("it runs");
     let library = test.with_file_name("libhugepilot_preload.so");
@@ -321,7 +321,7 @@ fn installed(folder: &Path) -> Option<PathBuf> {
     Some(program)
 }
 
-/// The program of mapper.c. A machine that only runs tests has it already.
+/// The program of mapper.c. A machine that only runs tests has the binary already.
 fn compiled(folder: &Path) -> Option<PathBuf> {
     if std::env::var_os("HUGEPILOT_VM").is_some() {
         return Some(std::env::current_exe().expect("it runs").with_file_name("mapper"));

@@ -1,6 +1,6 @@
-//! `heat --live` in a terminal: what was taken over is given back, however it ends.
+//! `heat --live` in a terminal: however the view ends, it restores the terminal.
 //!
-//! Owns: a terminal of script(1) for each view. Never touches: the terminal that the tests run in.
+//! Owns: a script(1) terminal for each view. Never touches: the terminal that the tests run in.
 
 use std::fs;
 use std::io::Write;
@@ -25,7 +25,7 @@ crate::trials!(
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";
 
-/// A view under way.
+/// A running view.
 struct View {
     script: Ended,
     output: PathBuf,
@@ -33,7 +33,7 @@ struct View {
 }
 
 impl View {
-    /// Shows a program in a terminal of this size. Afterwards the terminal's settings are said.
+    /// Shows a program in a terminal of this size. Afterwards the terminal's settings are printed.
     fn of(program: &Program, rows: u32, columns: u32) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let output = folder.path().join("output");
@@ -41,7 +41,7 @@ impl View {
         let command = format!("stty rows {rows} cols {columns}; {view}; echo status=$?; stty -a");
         let mut script = Command::new("script");
         script.args(["--quiet", "--flush", "--command", &command]).arg(&output);
-        // The command is written for this one.
+        // The command is written for this shell.
         script.env("SHELL", "/bin/sh");
         let script = script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let view = Self { script: Ended(script.expect("script starts")), output, _folder: folder };
@@ -57,8 +57,8 @@ impl View {
         wait_until(text, || self.shown().contains(text));
     }
 
-    /// Waits for something on the screen, all of which is drawn anew when its size changes; else only what differs is. A space is
-    /// drawn only where it has a style, as in headings.
+    /// Waits for something on the screen. The view redraws everything when the size changes, and otherwise only differences. It writes a space only
+    /// where that has a style, as in headings.
     fn wait_for_redrawn(&self, text: &str) {
         let terminal = format!("/proc/{}/fd/0", self.pid());
         let mut rows = [31, 30].iter().cycle();
@@ -76,7 +76,7 @@ impl View {
         child.stdin.as_mut().expect("piped").write_all(keys.as_bytes()).expect("a terminal that listens");
     }
 
-    /// hugepilot's own process.
+    /// The process id of hugepilot itself.
     fn pid(&self) -> u32 {
         let is_ours =
             |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "hugepilot\n");
@@ -84,7 +84,7 @@ impl View {
         below.into_iter().find(is_ours).expect("hugepilot runs")
     }
 
-    /// Asserts that it ends with this status, with the terminal as it was.
+    /// Asserts that it ends with this status, and that the terminal is as it was.
     fn assert_ended(mut self, status: u8) {
         self.wait_for("status=");
         wait_until("script ends", || self.script.0.try_wait().expect("a child can be asked").is_some());
@@ -111,7 +111,7 @@ fn keys_work_and_the_terminal_is_given_back() {
     view.wait_for("walks v");
     view.press("s");
     view.wait_for_redrawn("present v");
-    // Selecting and zooming have their unit tests; here they must reach the view and leave it alive.
+    // Selecting and zooming have unit tests; here the keys must reach the view and leave it running.
     view.press("\x1b[Bjkz");
     view.press("s");
     view.wait_for_redrawn("huge v");
@@ -125,7 +125,7 @@ fn an_interrupt_and_a_signal_give_the_terminal_back() {
         let mut view = View::of(&program, 30, 100);
         view.wait_for("walks v");
         match ends {
-            // The view reads keys raw, so that this is one.
+            // The view reads raw keys, so Ctrl-C is an ordinary one.
             "key" => view.press("\x03"),
             "TERM" => send(view.pid(), Signal::TERM),
             "INT" => send(view.pid(), Signal::INT),
@@ -138,7 +138,7 @@ fn an_interrupt_and_a_signal_give_the_terminal_back() {
 fn the_end_of_the_program_is_said() {
     let program = program();
     let mut view = View::of(&program, 30, 100);
-    // The headings are there before the first observation, without which there would be nothing to keep on the screen.
+    // The headings appear before the first observation, but the screen would then have nothing else to keep.
     view.wait_for("(anonymous)");
     drop(program);
     view.wait_for_redrawn("ended;");

@@ -1,11 +1,11 @@
-//! hugepilot on the real kernel: the built binary is run against programs whose memory use is known.
+//! hugepilot on the real kernel: the built binary runs against programs whose memory use is known.
 //!
-//! Owns: one test binary, which plays both parts: with the argument `program` it is a program to be observed
-//! ([`program`]), else it runs the tests. Never touches: what it did not start; settings of the machine are put back.
+//! Owns: one test binary with two roles: with the argument `program` it is a program to be observed ([`program`]); otherwise it runs the tests. Never
+//! touches: processes that it did not start; it restores settings of the machine.
 //!
-//! Tests run one at a time, because they share the CPUs whose page walks they watch and the machine's huge pages; only those that wait most
-//! of their time wait together ([`PATIENT`]). None of them measures speed. They need root, BTF and huge pages, and are skipped, saying
-//! why, only where one of the three is missing.
+//! Tests run one at a time, because they share the machine's huge pages, and the CPUs whose page walks they observe; only tests that mostly wait run
+//! together ([`PATIENT`]). None of them measures speed. They need root, BTF and huge pages; if one of the three is missing, they are skipped and say
+//! why.
 
 mod attach;
 mod color;
@@ -38,7 +38,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-/// Lists the tests of a module under its name.
+/// Lists a module's tests under its name.
 macro_rules! trials {
     ($($test:ident),* $(,)?) => {
         /// Every test of this module.
@@ -53,8 +53,8 @@ macro_rules! trials {
 }
 use trials;
 
-/// Tests that mostly wait, the longest first, and whose programs may be short of CPU time for a while; they change no setting but the mode of huge pages, to
-/// `madvise`. So many of them at a time take half as long as one by one.
+/// Tests that mostly wait, the longest first, and whose programs may be short of CPU time for a while. The only setting that they change is the mode
+/// of huge pages, to `madvise`. Running several at a time takes half as long as one by one.
 const PATIENT: &[&str] = &[
     "daemon::fairness::a_late_starter_gets_its_share_and_more_once_the_other_rests",
     "daemon::fairness::sparse_memory_is_given_back_once_it_is_not_used",
@@ -129,7 +129,7 @@ fn main() -> ExitCode {
         trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
     }
     let _alone = (!arguments.list).then(support::machine_lock);
-    // The mode most machines have: under `always` memory would be huge before anyone promotes it. Tests that want another set it.
+    // The mode of most machines; under `always` memory would be huge before it could be promoted. Tests that need another mode set it.
     let _madvise = (!arguments.list && support::missing().is_none()).then(|| support::Setting::huge_pages("madvise"));
     trials.retain(|trial| !arguments.is_filtered_out(trial));
     let rank = |trial: &Trial| PATIENT.iter().position(|name| *name == trial.name());

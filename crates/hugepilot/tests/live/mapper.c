@@ -1,6 +1,6 @@
-/* Maps what an allocator would not, writes all of it, and waits to be seen. With "shared" it is shared memory, which is read at random until
- * half of it is on huge pages, or for a minute. With "growing" or "sparse" it comes piece by piece, of which all is written, or a byte in each
- * 64 KiB. */
+/* Maps memory that an allocator would not, writes all of it, and waits to be observed. With "shared" it maps shared memory and reads it at
+ * random until half of it is on huge pages, or for a minute. With "growing" or "sparse" it maps piece by piece, and writes each piece in full
+ * or one byte per 64 KiB. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

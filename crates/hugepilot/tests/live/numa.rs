@@ -1,6 +1,6 @@
-//! Memory nodes: what a program spreads over them stays so, and what is on one stays there.
+//! Memory nodes: memory that a program spreads over nodes stays spread, and memory on one node stays there.
 //!
-//! Owns: programs with memory policies. On a machine with one node these tests say that they skip; tests/vm/run has one with two.
+//! Owns: programs with memory policies. On a machine with one node these tests are skipped and say so; tests/vm/run has a machine with two.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ crate::trials!(
 /// Base pages in the programs' mappings of 32 MiB.
 const PAGES: u64 = 8192;
 
-/// Whether the machine has one node only; says so.
+/// Whether the machine has only one node; says so if it has.
 fn has_one_node() -> bool {
     let one = !nodes::are_several(&Root::host()).expect("a list of nodes");
     if one {
@@ -40,7 +40,7 @@ fn has_one_node() -> bool {
     one
 }
 
-/// Where the pages of the program's mapping are.
+/// The number of pages of the program's mapping on each node.
 fn pages_by_node(program: &Program) -> BTreeMap<Node, u64> {
     let lines = numa_maps::read(&Root::host(), program.pid).expect("it lives");
     let of_mapping = lines.iter().find(|line| line.start == Address(program.start)).expect("its mapping");
@@ -65,7 +65,7 @@ fn promote(program: &Program, options: &str) -> Value {
     hugepilot(format!("promote {} --fast --json --window 300ms {options}", program.pid).trim_end()).json()
 }
 
-/// Asserts that promoting leaves the program's memory where it is, for the reason that its policy spreads it.
+/// Asserts that promoting leaves the program's memory where it is, because its policy spreads it.
 fn assert_kept(program: &Program) {
     let before = pages_by_node(program);
     let plan = promote(program, "--dry-run");
@@ -97,7 +97,7 @@ fn interleaved_memory_is_promoted_if_asked_for() {
     assert!(nodes_of_regions(&program).iter().all(|nodes| nodes == &[0, 1]));
     let json = promote(&program, "--include-interleaved");
     let applied = number(&json, "applied");
-    // On a slow machine few regions may hold nearly all walks of so short a time.
+    // On a slow machine few regions may hold nearly all walks of such a short window.
     assert!(applied >= 1 && applied == number(&json["reasons"], "pays"), "{json}");
     assert_eq!(program.huge_bytes(), applied * HUGE_PAGE);
     let on_one_node = nodes_of_regions(&program).iter().filter(|nodes| nodes.len() == 1).count();
@@ -129,7 +129,7 @@ fn memory_of_one_node_stays_there() {
         assert!(number(&json, "applied") >= 1, "{json}");
         assert_eq!(program.huge_bytes(), number(&json, "applied") * HUGE_PAGE);
         assert_eq!(pages_by_node(&program), [(node, PAGES)].into(), "{json}");
-        // None where preparing saves nothing.
+        // None if preparing saves nothing.
         let prepared_on = json["prepared_on_nodes"].as_object().into_iter().flat_map(|nodes| nodes.keys());
         assert!(prepared_on.into_iter().all(|on| *on == node.to_string()), "{json}");
         program.assert_unharmed();

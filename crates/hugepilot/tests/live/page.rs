@@ -1,6 +1,6 @@
-//! The page that `--html` writes, in a browser: what a person would see must be there.
+//! The page that `--html` writes, in a browser: it must show what a person should see.
 //!
-//! Owns: a headless Chromium for each picture. Without one these tests say that they skip; `make test` installs it.
+//! Owns: a headless Chromium for each picture. Without a browser these tests are skipped and say so; `make test` installs one.
 
 use std::fs;
 use std::io::Read;
@@ -13,7 +13,7 @@ use crate::support::{Ended, PATIENCE, Program, hugepilot};
 
 crate::trials!(a_page_draws_its_cells, pointing_at_a_cell_tells_its_mapping_and_region);
 
-/// What keeps a browser from running as root, or from talking to anybody.
+/// Lets a browser run as root, and keeps it off the network.
 const QUIETLY: [&str; 9] = [
     "--headless",
     "--no-sandbox",
@@ -35,7 +35,7 @@ fn browser() -> Option<&'static str> {
     ["chromium", "chromium-browser", "google-chrome"].iter().find(|name| runs(name)).copied()
 }
 
-/// Opens a page, with a script of ours after its own, and gives back what it then is. None, saying so, without a browser.
+/// Opens a page with our script appended, and returns the resulting document. None, with a message, if there is no browser.
 fn shown(page: &Path, link: &str, script: &str) -> Option<String> {
     let Some(browser) = browser() else {
         eprintln!("not tested: there is no Chromium here (`scripts/need chromium` installs it)");
@@ -55,7 +55,7 @@ fn shown(page: &Path, link: &str, script: &str) -> Option<String> {
     Some(document)
 }
 
-/// Reads all that a child writes. Panics if it is not done in time; it is ended then.
+/// Reads all output of a child. If it does not end in time, ends it and panics.
 fn finish_in_time(child: Child) -> (ExitStatus, String) {
     let mut child = Ended(child);
     let mut output = child.0.stdout.take().expect("piped");
@@ -72,7 +72,7 @@ fn finish_in_time(child: Child) -> (ExitStatus, String) {
     (child.0.wait().expect("it ends"), text)
 }
 
-/// A page about two seconds of a program that reads 32 MiB.
+/// A page that shows two seconds of a program that reads 32 MiB.
 fn page(folder: &Path) -> (Program, std::path::PathBuf) {
     let (program, file) = recorded(folder, "map=32M nohugepage fill ready read=all");
     let page = folder.join("page.html");
@@ -83,7 +83,7 @@ fn page(folder: &Path) -> (Program, std::path::PathBuf) {
 
 /// The text of an element.
 fn element<'a>(document: &'a str, id: &str) -> &'a str {
-    // The last, since a script that makes one names it as well.
+    // The last one, because a script that creates the element also names it.
     let found = document.rsplit_once(&format!("id=\"{id}\""));
     let (_, after) = found.unwrap_or_else(|| panic!("no element '{id}' in {document}"));
     after.split_once('>').and_then(|(_, rest)| rest.split_once("</")).expect("an element ends").0
@@ -92,7 +92,7 @@ fn element<'a>(document: &'a str, id: &str) -> &'a str {
 fn a_page_draws_its_cells() {
     let folder = tempfile::tempdir().expect("a folder");
     let (program, page) = page(folder.path());
-    // Counts the colours on the canvas, and the pixels that are hotter than nothing.
+    // Counts the colours on the canvas, and the pixels that are hotter than the background.
     let script = "const map = document.getElementById('map'), drawn = map.getContext('2d') \
         .getImageData(0, 0, map.width, map.height).data, colours = new Map(); \
         for (let at = 0; at < drawn.length; at += 4) { \
@@ -105,7 +105,7 @@ fn a_page_draws_its_cells() {
     assert!(element(&document, "title").contains(&format!("(process {})", program.pid)), "{document}");
     let drawn: Vec<&str> = element(&document, "drawn").split_ascii_whitespace().collect();
     let numbers: Vec<usize> = drawn[..3].iter().map(|number| number.parse().expect("a number")).collect();
-    // Some five scans, of 16 regions of the program's and a few more.
+    // About five scans of 16 regions of the program and a few more.
     assert!((2..=9).contains(&numbers[0]) && numbers[1] >= 17 && numbers[2] >= 3, "{drawn:?}");
     assert_eq!(drawn[3..], ["true", "true"], "the hottest cell is yellow, and every cell is painted");
 }

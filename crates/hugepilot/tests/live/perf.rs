@@ -1,4 +1,4 @@
-//! Sampling by the processor. Where it has no PMU for that, the kernel's own page faults go through the same ring and parser.
+//! Sampling by the processor. If it has no PMU for that, the kernel's page fault events test the same ring buffer and parser.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The pools of reserved huge pages: shown, resized, mounted and made to last. Whatever a test changes is put back.
+//! The pools of reserved huge pages: shown, resized, mounted and made to survive a reboot. Tests restore what they change.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -25,7 +25,7 @@ crate::trials!(
 const TWO: u64 = 2 << 20;
 const ONE: u64 = 1 << 30;
 
-/// Pools as they were found; put back when dropped.
+/// The original settings of the pools; restored when dropped.
 struct Pools(Vec<(String, String)>);
 
 impl Pools {
@@ -46,7 +46,7 @@ impl Pools {
 impl Drop for Pools {
     fn drop(&mut self) {
         for (path, value) in &self.0 {
-            // Pools of 1 GiB refuse any overcommit, also what they have.
+            // Pools of 1 GiB refuse any write of overcommit, even of the present value.
             if fs::read_to_string(path).is_ok_and(|now| now.trim() != value) {
                 fs::write(path, value).expect("the pool as it was");
             }
@@ -54,7 +54,7 @@ impl Drop for Pools {
     }
 }
 
-/// The pool of pages of that size, as `hugepilot pool` shows it; None where the kernel has none.
+/// The pool with this page size, as `hugepilot pool` shows it; None if the kernel has none.
 fn pool_of(size: u64) -> Option<Value> {
     let json = hugepilot("pool --json").json();
     list(&json, "pools").iter().find(|pool| number(pool, "page_size_bytes") == size).cloned()
@@ -64,7 +64,7 @@ fn pool_of_two() -> Value {
     pool_of(TWO).expect("a pool of 2 MiB pages")
 }
 
-/// Makes one change, which must succeed, and gives what came of it.
+/// Makes one change, which must succeed, and returns the result.
 fn change(words: &str) -> Value {
     let json = hugepilot(&format!("pool set {words} --json")).json();
     let changes = list(&json, "changes");
@@ -129,7 +129,7 @@ fn a_page_of_1_gib_is_had_or_it_is_said_why_not() {
         change("1G=-1");
     } else {
         assert!(ran.stdout.contains("\"giant\"") || ran.stderr.contains("hugepagesz=1G"), "{ran:?}");
-        // What was given up may have come through in the end.
+        // Pages that hugepilot gave up waiting for may have been reserved in the end.
         hugepilot(&format!("pool set 1G={before}"));
     }
     assert_eq!(number(&pool_of(ONE).expect("it was there"), "persistent"), before);
@@ -178,7 +178,7 @@ fn a_pool_in_use_shrinks_as_programs_let_go() {
     let json = hugepilot("pool --json").json();
     let user = list(&json, "users").iter().find(|user| user["pid"] == program.pid).expect("it has pages");
     assert_eq!(number(user, "private_bytes") + number(user, "shared_bytes"), 4 * TWO);
-    // The four in use stay with the program, and count as surplus from now on.
+    // The four pages in use stay with the program, and count as surplus from now on.
     let ran = hugepilot("pool set 2M=0");
     assert!(ran.status.success() && ran.stdout.contains("surplus now"), "{ran:?}");
     assert!(number(&pool_of_two(), "surplus") >= 4);
@@ -225,7 +225,7 @@ fn what_lasts_is_shown_and_not_written() {
 }
 
 fn what_was_written_is_told_though_not_all_could_be() {
-    // A machine of its own, as far as /etc goes, in which only some of it can be written.
+    // A private /etc, of which only a part is writable.
     let script = "mount -t tmpfs none /etc && mkdir /etc/sysctl.d /etc/tmpfiles.d && mount -t tmpfs -o ro none /etc/sysctl.d && \
                   mount -t tmpfs -o ro none /etc/tmpfiles.d && exec $HUGEPILOT pool persist 2M=5 --group 7 --apply";
     let mut command = std::process::Command::new("unshare");

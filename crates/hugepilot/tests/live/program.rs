@@ -2,8 +2,7 @@
 //!
 //! Owns: what a step does, and which pages a rule names, so that tests know the truth. Never touches: hugepilot.
 //!
-//! Every page that is filled carries a pattern and every read checks it, so that any program notices lost data: it then
-//! ends with [`CORRUPTED`].
+//! Every filled page carries a pattern and every read checks it, so any program notices lost data and ends with [`CORRUPTED`].
 
 use std::fs;
 use std::hint::black_box;
@@ -21,17 +20,17 @@ use hugepilot_os::trial;
 use crate::support::{self, PATIENCE};
 use crate::tracking;
 
-/// The exit status after a read found something else than was written.
+/// The exit status after a read found something other than what was written.
 pub const CORRUPTED: u8 = 99;
 
 const PAGE_WORDS: usize = BASE_PAGE as usize / 8;
-/// What a program that allocates takes at once.
+/// The size of the blocks that a program allocates.
 const BLOCK: usize = 64 << 10;
 
-/// What is mapped again and again for page tables.
+/// Memory that is mapped repeatedly to fill page tables.
 const ALIASED: usize = 64 << 20;
 
-/// Which pages of a mapping are meant.
+/// Selects pages of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// All.
@@ -46,11 +45,11 @@ pub enum Rule {
     Sparse,
     /// The first page of each region.
     Lone,
-    /// The first 2 MiB, which any TLB holds.
+    /// The first 2 MiB, which fit in any TLB.
     Resident,
     /// Every second page.
     Half,
-    /// The other pages.
+    /// The pages that are not in `Half`.
     Odd,
 }
 
@@ -70,7 +69,7 @@ impl Rule {
         }
     }
 
-    /// Whether the rule names this page of a mapping of so many pages.
+    /// Whether the rule names this page of a mapping with `pages` pages.
     pub fn names(self, page: usize, pages: usize) -> bool {
         match self {
             Rule::All => true,
@@ -97,7 +96,7 @@ fn hash(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// What stands in a word of a filled page.
+/// The contents of a word of a filled page.
 fn pattern(word: usize) -> u64 {
     (word as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -120,7 +119,7 @@ pub fn run(steps: impl Iterator<Item = String>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What the steps so far have left behind.
+/// The state that the steps so far have left behind.
 #[derive(Default)]
 struct Program {
     memory: Vec<AlignedMemory>,
@@ -133,54 +132,54 @@ struct Program {
 impl Program {
     fn step(&mut self, name: &str, value: &str, rest: &[String]) -> std::io::Result<Option<ExitCode>> {
         match name {
-            // Private memory, or the kind that is shared with children.
+            // Private memory, or memory that is shared with children.
             "map" => self.memory.push(AlignedMemory::anonymous(bytes(value))?),
             "shmem" => self.memory.push(AlignedMemory::shared(bytes(value))?),
             "memfd" => self.memory.push(AlignedMemory::aliased(bytes(value), 1)?),
-            // A segment of System V.
+            // A System V segment.
             "sysv" => self.memory.push(AlignedMemory::segment(bytes(value))?),
-            // The same on reserved huge pages of a pool.
+            // The same on a pool's reserved huge pages.
             "pool" => self.memory.push(AlignedMemory::pooled(bytes(value))?),
-            // A whole file that others may have mapped, too.
+            // A whole file, which other processes may map too.
             "file" => self.memory.push(map_file(value)?),
             // Memory from the allocator, in blocks of 64 KiB, written to.
             "malloc" => self.blocks.extend(allocate(bytes(value))),
-            // The same in 16 threads, each of which has a heap of its own.
+            // The same in 16 threads, each with its own heap.
             "malloc-in-threads" => self.blocks.extend(allocate_in_threads(bytes(value))),
-            // Writes the pattern to the pages that a rule names; all without one.
+            // Writes the pattern to the pages that a rule names, or to all pages.
             "fill" => fill(self.last(), if value.is_empty() { Rule::All } else { Rule::parse(value) }),
             // Reads pages that were never written, so that they map the zero page.
             "read-zeros" => read_zeros(self.last().bytes(), Rule::parse(value)),
             "hugepage" => self.advise_all(OwnAdvice::HugePage)?,
             "nohugepage" => self.advise_all(OwnAdvice::NoHugePage)?,
-            // Where new pages of the last mapping, or of all, come from.
+            // Sets the node from which the last mapping, or every mapping, gets new pages.
             "bind" => self.last().set_node_policy(NodePolicy::Bind, &numbers(value))?,
             "interleave" => self.last().set_node_policy(NodePolicy::Interleave, &numbers(value))?,
             "interleave-all" => trial::interleave_thread(&numbers(value))?,
             // Lazily frees the pages that a rule names.
             "free" => self.advise(Rule::parse(value), OwnAdvice::Free)?,
-            // Gives back at once the pages that a rule names.
+            // Frees at once the pages that a rule names.
             "free-now" => self.advise(Rule::parse(value), OwnAdvice::DontNeed)?,
-            // So much in page tables, over little memory that is never read.
+            // This many bytes of page tables, over little memory that is never read.
             "page-tables" => self.unread.push(AlignedMemory::aliased(ALIASED, bytes(value) / ALIASED)?),
             // A thread that maps and unmaps a page a thousand times a second, and never touches it.
             "remap" => drop(thread::spawn(remap)),
             // A thread that touches new pages a thousand times a second, and makes no other call.
             "fault" => drop(thread::spawn(fault)),
-            // Makes mappings of one page each, by advice that differs from page to page.
+            // Splits it into mappings of one page each, by advice that differs from page to page.
             "split" => self.advise(Rule::Half, OwnAdvice::NoHugePage)?,
             "thp-disable" => rustix::thread::disable_transparent_huge_pages(true)?,
             "fork" => trial::fork_sleeper().map(drop)?,
             // A child that shares the last mapping and reads it.
             "fork-reader" => trial::fork_reader(self.last()).map(drop)?,
-            // One such child after the other, for ever; each ends when it has read all of it.
+            // A sequence of such children, forever; each ends when it has read all of it.
             "fork-brief-readers" => loop {
                 trial::fork_brief_reader(self.last())?;
             },
-            // Gives the last mapping back.
+            // Unmaps the last mapping.
             "unmap" => drop(self.memory.pop()),
             "lock" => trial::lock(self.last())?,
-            // Says where the last mapping is, and makes every access to it fault.
+            // Prints the address of the last mapping, and makes every access to it fault.
             "forbid" => {
                 self.say_ready()?;
                 trial::forbid(self.memory.pop().expect("map comes first"))?;
@@ -189,21 +188,21 @@ impl Program {
             "join-cgroup" => fs::write(format!("{value}/cgroup.procs"), std::process::id().to_string())?,
             // A thread that does nothing.
             "thread" => drop(thread::spawn(|| thread::sleep(Duration::from_secs(3600)))),
-            // Uses so much stack for ever.
+            // Uses this much stack, forever.
             "stack" => use_stack(bytes(value)),
             "ready" => self.say_ready()?,
             "sleep" => thread::sleep(time(value)),
-            // Leaves a file, for those who wait for it.
+            // Creates a file that others wait for.
             "touch" => fs::write(value, "")?,
-            // Waits until a file is there.
+            // Waits until a file exists.
             "await" => {
                 while !std::path::Path::new(value).exists() {
                     thread::sleep(Duration::from_millis(5));
                 }
             }
-            // `read=RULE` for ever, or `read=RULE,TIME`.
+            // `read=RULE` reads forever, `read=RULE,TIME` for that time.
             "read" => return Ok(read_for(&self.memory, value).err()),
-            // `read-until=FILE` or `read-until=FILE,RULE`, until the file is there.
+            // `read-until=FILE` or `read-until=FILE,RULE` reads until the file exists.
             "read-until" => {
                 let (file, rule) = value.split_once(',').unwrap_or((value, "all"));
                 let over = || std::path::Path::new(file).exists();
@@ -246,7 +245,7 @@ impl Program {
         rule.pages(mapping.bytes().len() / page).try_for_each(|number| mapping.advise(number * page, page, advice))
     }
 
-    /// Tells the tests where the last mapping is.
+    /// Tells the tests the address of the last mapping.
     fn say_ready(&mut self) -> std::io::Result<()> {
         let (start, len) = self.memory.last().map_or((0, 0), |memory| (memory.address(), memory.bytes().len()));
         let pid = std::process::id();
@@ -255,7 +254,7 @@ impl Program {
     }
 }
 
-/// Blocks that are there, because each byte was written.
+/// Blocks that are present, because each byte was written.
 fn allocate(size: usize) -> Vec<Vec<u8>> {
     (0..size / BLOCK).map(|number| vec![number as u8 | 1; BLOCK]).collect()
 }
@@ -272,7 +271,7 @@ fn remap() {
     }
 }
 
-/// As many pages as last for some minutes.
+/// As many pages as last a few minutes.
 fn fault() {
     let mut memory = AlignedMemory::anonymous(1 << 30).expect("room for addresses");
     memory.advise(0, 1 << 30, OwnAdvice::NoHugePage).expect("base pages");
@@ -291,12 +290,12 @@ fn bytes(value: &str) -> usize {
     value.parse::<Bytes>().expect("a size").0 as usize
 }
 
-/// `0,1`.
+/// Parses `0,1`.
 fn numbers(value: &str) -> Vec<u32> {
     value.split(',').map(|number| number.parse().expect("a number")).collect()
 }
 
-/// `200ms` or `4s`.
+/// Parses `200ms` or `4s`.
 fn time(value: &str) -> Duration {
     match value.strip_suffix("ms") {
         Some(millis) => Duration::from_millis(millis.parse().expect("a time")),
@@ -318,7 +317,7 @@ fn read_zeros(bytes: &[u8], rule: Rule) {
     rule.pages(bytes.len() / page).for_each(|number| assert_eq!(black_box(bytes[number * page]), 0));
 }
 
-/// Reads as [`read_until`] for the time given with the rule; for ever without one.
+/// Reads like [`read_until`] for the time given with the rule, or forever.
 fn read_for(memory: &[AlignedMemory], value: &str) -> Result<(), ExitCode> {
     let (rule, until) = match value.split_once(',') {
         Some((rule, length)) => (Rule::parse(rule), Some(Instant::now() + time(length))),
@@ -327,8 +326,8 @@ fn read_for(memory: &[AlignedMemory], value: &str) -> Result<(), ExitCode> {
     read_until(memory, rule, || until.is_some_and(|until| Instant::now() >= until))
 }
 
-/// Reads the pages that the rule names in every mapping, in an order that no prefetcher follows, each equally often, until it is over.
-/// Errors: the status to exit with, because what was read is not what was written.
+/// Reads the pages that the rule names in every mapping, each equally often and in an order that no prefetcher follows, until `over`. Errors: the
+/// exit status, because a read did not find what was written.
 fn read_until(memory: &[AlignedMemory], rule: Rule, over: impl Fn() -> bool) -> Result<(), ExitCode> {
     let mut order: Vec<(u32, u32)> = Vec::new();
     for (mapping, memory) in memory.iter().enumerate() {
@@ -338,7 +337,7 @@ fn read_until(memory: &[AlignedMemory], rule: Rule, over: impl Fn() -> bool) -> 
     let contents: Vec<&[u8]> = memory.iter().map(AlignedMemory::bytes).collect();
     for round in 0u64.. {
         for &(mapping, page) in &order {
-            // A word of another cache line for each page and round, so that caches do not spare the TLB.
+            // A different cache line for each page and round, so that caches do not relieve the TLB.
             let line = (u64::from(page) + round * 7) as usize % (PAGE_WORDS / 8);
             let word = page as usize * PAGE_WORDS + line * 8;
             let found = u64::from_ne_bytes(contents[mapping as usize][word * 8..][..8].try_into().expect("8 bytes"));
@@ -354,7 +353,7 @@ fn read_until(memory: &[AlignedMemory], rule: Rule, over: impl Fn() -> bool) -> 
     Ok(())
 }
 
-/// Fisher and Yates, with a xorshift that always starts alike.
+/// Fisher and Yates, with a xorshift with a fixed seed.
 fn shuffle<T>(items: &mut [T]) {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     for last in (1..items.len()).rev() {
@@ -366,14 +365,14 @@ fn shuffle<T>(items: &mut [T]) {
 }
 
 fn use_stack(size: usize) {
-    /// Goes down one frame of at least 32 KiB.
+    /// Recurses with a frame of at least 32 KiB.
     fn descend(frames: usize) -> u64 {
         let frame = black_box([frames as u64; 8 * PAGE_WORDS]);
         let below = if frames == 0 { 0 } else { descend(frames - 1) };
         below + frame[frames % frame.len()]
     }
     let frames = size / (8 * BASE_PAGE as usize);
-    // The stack is larger than what is used of it: a debug build keeps more than one copy of a frame's array.
+    // The stack is larger than the part in use: a debug build keeps more than one copy of a frame's array.
     let thread = thread::Builder::new().stack_size(4 * size).spawn(move || {
         loop {
             black_box(descend(frames));

@@ -1,4 +1,4 @@
-//! `promote`: what pays is put on huge pages, and nothing else.
+//! `promote` puts memory on huge pages where that helps, and no other memory.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -38,23 +38,23 @@ crate::trials!(
 
 const MIB: u64 = 1 << 20;
 const REPORTED_ORDER: &str = "/sys/module/page_reporting/parameters/page_reporting_order";
-/// Above the order of any block.
+/// Higher than the order of any block.
 const NOTHING_REPORTED: &str = "11";
 
 fn promote(program: &Program, options: &str) -> Value {
-    // Where a test is not about the pace, the sooner the better.
+    // Tests that are not about the pace run as fast as possible.
     let pace = if options.contains("--max-slowdown") { "" } else { "--fast " };
     hugepilot(format!("promote {} --json --window 300ms {pace}{options}", program.pid).trim_end()).json()
 }
 
-/// The decisions of a dry run about the program's mapping.
+/// A dry run's decisions about the program's mapping.
 fn decisions(program: &Program, options: &str) -> Vec<Value> {
     let json = promote(program, &format!("--dry-run {options}"));
     let about = |decision: &&Value| program.holds(number(decision, "start"));
     list(&json, "decisions").iter().filter(about).cloned().collect()
 }
 
-/// Asserts that every region of the program's mapping is kept, for this reason.
+/// Asserts that every region of the program's mapping is kept, and for this reason.
 fn assert_kept(program: &Program, options: &str, reason: &str) {
     let decisions = decisions(program, options);
     assert_eq!(decisions.len() as u64, program.len / (2 * MIB));
@@ -72,7 +72,7 @@ fn exactly_the_hot_third_is_promoted() {
     let json = promote(&program, "--max-growth 0");
     let (tried, applied) = (number(&json, "tried"), number(&json, "applied"));
     assert_eq!((tried, list(&json, "refused").len()), (applied, 0), "{json}");
-    // All 64 hot regions but those of the last 0.5 % of page walks; nothing of the other 128.
+    // All 64 hot regions except those with the last 0.5 % of page walks; none of the other 128.
     assert!((32..=66).contains(&applied) && applied + regions_of(&json, &["covered"]) >= 60, "{json}");
     assert_eq!(program.huge_bytes(), applied * 2 * MIB);
     assert_eq!(number(&json, "huge_after_bytes") - number(&json, "huge_before_bytes"), applied * 2 * MIB);
@@ -108,14 +108,14 @@ fn a_dry_run_changes_nothing() {
     hugepilot(&format!("give-back {}", program.pid)).assert_fails_with(&["promoted nothing"]);
 }
 
-/// On a slow machine few regions may hold nearly all walks of so short a time.
+/// On a slow machine few regions may hold nearly all walks of such a short window.
 fn assert_promoted(json: &Value, least: u64) {
     let pays = regions_of(json, &["pays"]);
     assert!(pays >= 1 && number(json, "applied") == pays, "{json}");
     assert!(pays + regions_of(json, &["covered"]) >= least, "{json}");
 }
 
-/// How many regions ended with one of these reasons.
+/// The number of regions with one of these reasons.
 fn regions_of(json: &Value, reasons: &[&str]) -> u64 {
     reasons.iter().filter_map(|reason| json["reasons"][reason].as_u64()).sum()
 }
@@ -154,7 +154,7 @@ fn memory_that_lives_in_the_tlb_is_left_alone() {
     let json = promote(&program, "");
     assert_eq!((number(&json, "tried"), program.huge_bytes()), (0, 0), "{json}");
     let text = hugepilot(&format!("promote {} --window 300ms", program.pid));
-    // Which of the two depends on how often the CPU was taken away, which empties the TLB.
+    // Which of the two it is depends on how often the program was preempted, which empties the TLB.
     let said = ["the TLB holds the memory", "too few page walks to pay"];
     assert!(text.status.success() && said.iter().any(|reason| text.stdout.contains(reason)), "{text:?}");
 }
@@ -189,15 +189,15 @@ fn memory_shared_by_fork_is_kept_unless_asked_for() {
     let ran = hugepilot(&format!("promote {} --json --window 300ms --include-shared --max-growth 64M", program.pid));
     let json: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
     let refused = list(&json, "refused").iter().filter(|refusal| refusal["errno"] == 22).count() as u64;
-    // On a slow machine few regions hold nearly all walks of so short a time. Older kernels (seen on 6.1 and 6.12) refuse memory of
-    // which no page may be written without a fault.
+    // On a slow machine few regions hold nearly all walks of such a short window. Older kernels (seen on 6.1 and 6.12) refuse memory in which no page
+    // may be written without a fault.
     let pays = number(&json["reasons"], "pays");
     assert!(pays >= 1 && (number(&json, "applied") == pays || refused == pays), "{json}");
     program.assert_unharmed();
 }
 
 fn lazily_freed_memory_is_kept_unless_asked_for() {
-    // Half of the pages are freed, the others are read.
+    // Half of the pages are freed; the program reads the others.
     let program = Program::start("map=32M fill free=half ready read=odd");
     assert_kept(&program, "", "lazily_freed");
     let json = promote(&program, "--include-shared --max-growth 64M");
@@ -213,7 +213,7 @@ fn lazily_freed_memory_that_was_written_again_is_the_programs() {
 }
 
 fn zero_pages_count_as_growth() {
-    // Under any other mode khugepaged may make huge pages of them first.
+    // Under any other mode khugepaged may collapse them first.
     let _never = Setting::huge_pages("never");
     let program = Program::start("map=32M nohugepage fill=half read-zeros=odd hugepage ready read=half");
     assert_kept(&program, "--max-growth 0", "growth_limit");
@@ -225,7 +225,7 @@ fn memory_without_huge_pages_and_stacks_are_kept() {
     assert_kept(&Program::start("map=32M nohugepage fill ready read=all"), "", "no_huge_page");
     let program = Program::start("map=4M fill stack=32M ready read=all");
     let json = promote(&program, "--dry-run");
-    // Kernels since 6.7 mark stacks themselves.
+    // Kernels since 6.7 exclude stacks themselves.
     let stack = |decision: &&Value| ["stack", "no_huge_page"].contains(&decision["reason"].as_str().unwrap_or(""));
     let stacks = list(&json, "decisions").iter().filter(stack);
     let walked = stacks.filter(|decision| decision["walks_per_second"].as_f64() > Some(0.0));
@@ -239,7 +239,7 @@ fn the_slowdown_allowed_sets_the_pace() {
     let json = promote(&program, "--max-slowdown 0.5% --allow-stall --max-huge 8M");
     let applied = number(&json, "applied");
     assert!((2..=4).contains(&applied), "{json}");
-    // After each region but the last comes a rest, so this holds however fast the machine is.
+    // A rest follows each region but the last, so this holds on any machine, however fast.
     let (busy, longest) = (number(&json, "busy_ns"), number(&json, "longest_step_ns"));
     let elapsed = json["seconds"].as_f64().expect("seconds") * 1e9;
     assert!(elapsed >= 600.0 * (busy - longest) as f64, "{json}");
@@ -248,9 +248,9 @@ fn the_slowdown_allowed_sets_the_pace() {
 fn what_the_program_felt_is_told() {
     let program = Program::start("map=64M fill ready read=all");
     let json = promote(&program, "--max-slowdown 5%");
-    // Whether pages are prepared is the machine's affair.
+    // Whether pages are prepared depends on the machine.
     assert!(number(&json, "applied") >= 20 && json["preparing_ns"].is_u64(), "{json}");
-    // It reads its memory all the time, so it meets a collapse now and then.
+    // The program reads its memory all the time, so it runs into a collapse now and then.
     let (stall, share) = (number(&json, "longest_stall_ns"), json["held_up_share"].as_f64().expect("a share"));
     assert!(stall > 0 && (0.0..1.0).contains(&share), "{json}");
     let times = ["step_median_ns", "step_p90_ns"].map(|name| number(&json, name));
@@ -269,7 +269,7 @@ fn what_to_expect_is_said_before_acting() {
     assert!(first.starts_with("expect ") && first.contains("no stall longer than"), "{first}");
 }
 
-/// A slow promotion of much memory, after it has begun to act.
+/// A slow promotion of much memory that has already promoted some.
 fn begun(program: &Program) -> std::process::Child {
     program.wait_until_at_work();
     let mut command = Command::new(binary());
@@ -318,7 +318,7 @@ fn a_promotion_that_is_killed_leaves_a_record() {
     program.assert_unharmed();
 }
 
-/// The order of the smallest block of free memory that is reported to the host; None where that cannot be changed.
+/// The smallest order of free blocks that is reported to the host; None if it cannot be changed.
 fn reported_order() -> Option<String> {
     let usual = fs::read_to_string(REPORTED_ORDER).ok()?;
     fs::write(REPORTED_ORDER, NOTHING_REPORTED).ok()?;
@@ -353,7 +353,7 @@ fn a_target_that_calls_exec_midway_is_told() {
 }
 
 fn memory_that_changes_meanwhile_is_left_alone() {
-    // At this pace 256 regions take minutes, so what is freed now is not reached before the memory is scanned again.
+    // At this pace 256 regions take minutes, so memory freed now is scanned again before it is promoted.
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");
     let steps = format!("map=512M fill ready read-until={} free-now=half read=odd", go.display());

@@ -1,4 +1,4 @@
-//! `hugepilot reclaim`: directories of a test's own on this machine, DAMON's schemes in a virtual machine only.
+//! `hugepilot reclaim`: the test's own directories on this machine; DAMON's schemes in a virtual machine only.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -32,10 +32,10 @@ crate::trials!(
 
 const THREADS: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
 const MIB: u64 = 1 << 20;
-/// Whatever is free, all clean cache goes at once.
+/// However much is free, drops all clean cache at once.
 const HARD: &str = "--class unmapped-cache=1024G --mapped-page-cost 100 --when-free-below 100% --idle 0s";
 
-/// Files on the disk that this was built on; None, saying why, where what is in memory of them cannot be told or changed.
+/// A folder on the disk that this was built on; None, with a message, if the cache of its files cannot be measured or dropped.
 fn folder() -> Option<TempDir> {
     let Ok(folder) = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")) else {
         eprintln!("skipped: there is no disk here");
@@ -56,7 +56,7 @@ fn contents(mib: u64) -> Vec<u8> {
     (0..mib * MIB).map(|at| (at * 31 / 7) as u8).collect()
 }
 
-/// A file that is on disk and in memory.
+/// A file that is both on disk and in the page cache.
 fn file(folder: &Path, name: &str, mib: u64) -> PathBuf {
     let path = folder.join(name);
     let mut file = File::create(&path).expect("room");
@@ -65,7 +65,7 @@ fn file(folder: &Path, name: &str, mib: u64) -> PathBuf {
     path
 }
 
-/// Bytes of a file that are in memory.
+/// Bytes of a file in the page cache.
 fn cached(path: &Path) -> u64 {
     cache_state(&File::open(path).expect("it is there"), 0, 0).expect("cachestat").cached * 4096
 }
@@ -89,7 +89,7 @@ fn clean_files_leave_memory_and_dirty_ones_stay() {
     let dirty = file(folder.path(), "dirty", 1);
     let done = AtomicBool::new(false);
     let json = std::thread::scope(|scope| {
-        // It is dirty again whenever the kernel has written it.
+        // The file is dirty again as soon as the kernel has written it.
         scope.spawn(|| {
             let mut file = File::options().write(true).open(&dirty).expect("our own file");
             while !done.load(Ordering::Relaxed) {
@@ -144,7 +144,7 @@ fn a_dry_run_leaves_everything_in_memory() {
     assert_eq!(cached(&path), 4 * MIB);
 }
 
-/// Reclaim in the background, until it is ended.
+/// Background reclaim, until it is ended.
 fn start(folder: &TempDir) -> Ended {
     let mut command = Command::new(binary());
     command.arg("reclaim").args(HARD.split(' ')).arg("--drop-behind").arg(folder.path());
@@ -208,10 +208,10 @@ fn uses_of_memory_are_told() {
     let parts = ["free", "unevictable", "hugetlb", "slab", "page_tables", "kernel"];
     let all: u64 = held + parts.iter().map(|part| number(census, &format!("{part}_bytes"))).sum::<u64>();
     let total = number(census, "total_bytes");
-    // Memory that the kernel itself does not count, such as its own image, is in it, and a sample is a sample.
+    // The total includes memory that the kernel does not count, such as its own image, and sampling has errors.
     assert!((total * 9 / 10..total * 13 / 10).contains(&all), "{all} of {total}");
     assert!(number(class(census, "anonymous"), "held_bytes") > 0, "{census}");
-    // Programs of the virtual machine lie in memory altogether, which is shared memory as far as the kernel goes.
+    // Programs of the virtual machine are in an initramfs, which the kernel counts as shared memory.
     let program = if std::env::var_os("HUGEPILOT_VM").is_some() { "shared" } else { "code" };
     assert!(number(class(census, program), "held_bytes") > 0, "{census}");
     let text = hugepilot("reclaim --status");
@@ -246,11 +246,11 @@ fn threads() -> String {
     fs::read_to_string(THREADS).expect("DAMON").trim().to_owned()
 }
 
-/// All that files have in memory is reclaimed, whatever is free: this kernel's DAMON cannot tell what is mapped.
+/// Reclaims all file pages, however much is free: this kernel's DAMON cannot tell which are mapped.
 const ALL_FILES: &str = "--mapped-page-cost 0 --class code=1024G --class read-only-data=1024G --class mapped-files=1024G \
                          --class unmapped-cache=1024G --when-free-below 100%";
 
-/// A disk of 128 MiB, open, because its cache goes with whoever has it open last; None where the virtual machine has no module for one.
+/// An open disk of 128 MiB, because its cache is dropped at the last close; None if the virtual machine has no module for one.
 fn disk() -> Option<(PathBuf, File)> {
     let script = "set -e; [ -e /dev/loop0 ] || insmod /lib/modules/loop.ko; [ -e /tmp/disk ] || { \
                   dd if=/dev/urandom of=/tmp/disk bs=1M count=128 2> /dev/null; losetup /dev/loop0 /tmp/disk; }";
@@ -326,7 +326,7 @@ fn control_groups_give_back_what_a_busy_damon_may_not_take() {
     }
     let Some((disk, _open)) = disk() else { return };
     let before = fs::read("/tmp/disk").expect("what is on it");
-    // Whoever reads a page first has it in his group's memory.
+    // A page is charged to the group of the process that reads it first.
     let reader = "set -e; mount -t cgroup2 groups /sys/fs/cgroup; echo +memory > /sys/fs/cgroup/cgroup.subtree_control; \
                   mkdir /sys/fs/cgroup/reader; echo 3 > /proc/sys/vm/drop_caches; \
                   echo $$ > /sys/fs/cgroup/reader/cgroup.procs; cat /dev/loop0 > /dev/null";

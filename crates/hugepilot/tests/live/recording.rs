@@ -1,4 +1,4 @@
-//! `record`, `replay` and pictures: what was seen can be shown again.
+//! `record`, `replay` and pictures: what was observed can be shown again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub fn recorded(folder: &Path, steps: &str) -> (Program, String) {
 fn a_recording_replays_what_was_seen() {
     let folder = tempfile::tempdir().expect("a folder");
     let (program, file) = recorded(folder.path(), "map=64M nohugepage fill ready read=third");
-    // On a busy machine the program may not run at all while one of them is made.
+    // On a busy machine the program may not run at all during one of them.
     let observations = observations(Path::new(&file));
     let hot = program.regions_named(Rule::Third);
     let is_hot = |region: &&Value| hot.contains(&number(region, "start"));
@@ -128,14 +128,14 @@ fn a_picture_is_drawn() {
     assert_eq!(none, None);
 }
 
-/// A `record` at work.
+/// A running `record`.
 struct Recorder {
     child: Ended,
     file: PathBuf,
 }
 
 impl Recorder {
-    /// Starts recording a program, with scans in short order.
+    /// Starts recording a program, with scans in quick succession.
     fn of(program: &Program, file: PathBuf) -> Self {
         let mut command = Command::new(binary());
         command.args(["record", &program.pid.to_string(), "--every", "200ms", "--window", "100ms", "-o"]).arg(&file);
@@ -147,7 +147,7 @@ impl Recorder {
         wait_until("an observation", || fs::metadata(&self.file).is_ok_and(|file| file.len() > 500));
     }
 
-    /// Waits until the program is seen with about so many MiB present; what else a program has takes a few MiB.
+    /// Waits until an observation shows the program with about this many MiB present; its other memory takes a few MiB.
     fn wait_for_mebibytes(&self, mib: u64) {
         wait_until("its size is recorded", || {
             let size = observations(&self.file).last().map(|json| number(json, "pages_present") * 4096);
@@ -155,14 +155,14 @@ impl Recorder {
         });
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it ends by itself.
     fn finish(mut self) -> PathBuf {
         assert!(self.child.0.wait().expect("it ends").success());
         self.file
     }
 }
 
-/// A recording's observations, one after the other.
+/// A recording's observations, in order.
 fn observations(file: &Path) -> Vec<Value> {
     let of = |number: usize| hugepilot(&format!("replay {} --observation {number} --json", file.display()));
     (1..).map(of).take_while(|ran| ran.status.success()).map(|ran| ran.json()).collect()
@@ -185,7 +185,7 @@ fn memory_that_comes_and_goes_while_it_is_watched_is_seen() {
     }
 }
 
-/// A program that waits for its files `A` and `B`, and hugepilot at work on it with these words.
+/// A program that waits for its files `A` and `B`, and hugepilot running this command on it.
 fn watched(folder: &Path, steps: &str, words: &str) -> (Program, Child) {
     let steps: Vec<String> =
         steps.split(' ').map(|step| step.replace('/', &format!("{}/", folder.display()))).collect();
@@ -210,7 +210,7 @@ fn a_program_that_forks_while_it_is_watched() {
 
 fn a_program_that_ends_while_it_is_watched() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Bits that are set again and cleared again show that the first scan is over.
+    // Bits that are set and cleared again show that the first scan has ended.
     let steps = "map=64M nohugepage fill ready await=/again read=all,0s touch=/read await=/end exit=0";
     let (program, child) = watched(folder.path(), steps, "heat PID --for 20s --window 100ms --json");
     program.wait_until_watched();

@@ -1,4 +1,4 @@
-//! `run`: a program under the pilot behaves as it would without, and its memory gets huge pages.
+//! `run`: a piloted program behaves as it would without the pilot, and its memory gets huge pages.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -32,7 +32,7 @@ crate::trials!(
     a_size_holds_for_all_processes_together,
 );
 
-/// `hugepilot run` of one of our programs, and the words that start it.
+/// `hugepilot run` of one of our programs, with the command that starts it.
 fn run_program(options: &[&str], steps: &str) -> Command {
     let program = program_command(steps);
     let mut command = Command::new(binary());
@@ -40,10 +40,10 @@ fn run_program(options: &[&str], steps: &str) -> Command {
     command
 }
 
-/// Short windows; and unlike a release build, one for tests would rest for seconds to keep to its share of the CPU.
+/// Short windows; and a larger CPU quota, because a debug build would otherwise rest for seconds to stay within it.
 const OFTEN: &str = "--window 200ms --max-cpu 50%";
 
-/// Runs a program of ours under the pilot to its end, and reads the summary.
+/// Runs one of our programs under the pilot until it ends, and reads the summary.
 fn summary_of(steps: &str) -> (Ran, Value) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("summary.json");
@@ -76,7 +76,7 @@ fn a_signal_that_ended_the_program_shows_in_the_status() {
 fn signals_are_passed_on() {
     let signals = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
     for (signal, name) in signals.into_iter().zip(["HUP", "INT", "QUIT", "TERM", "USR1", "USR2"]) {
-        // It gives up after some ten seconds, so that a signal that is not passed on fails the test instead of hanging it.
+        // It gives up after some ten seconds, so that a signal that is not passed on fails the test and does not hang it.
         let wait = "for i in $(seq 500); do sleep 0.02; done";
         let script = format!("trap 'echo caught {name}; exit 42' {name}; echo ready; {wait}");
         let mut child = piped(Command::new(binary()).args(["run", "--", "sh", "-c", &script]));
@@ -89,15 +89,15 @@ fn signals_are_passed_on() {
 }
 
 fn an_interrupt_from_the_terminal_reaches_the_program_once() {
-    // script(1) gives its command a terminal of its own, whose line discipline makes a signal of the byte 3.
-    // It is busy, because a shell that waits would take two signals for one.
+    // script(1) gives its command a separate terminal, whose line discipline turns the byte 3 into a signal.
+    // The shell is busy, because a waiting shell would take two signals for one.
     let busy = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
     let program = format!("trap 'echo caught' INT; echo ready; {busy}; exit 42");
-    // script runs it with $SHELL; one that stayed in between, as dash does, would take the signal too and end by it.
+    // script runs it with $SHELL; a shell that stayed in between, as dash does, would also get the signal and end.
     let command = format!("exec {} run -- sh -c \"{}\"", binary(), program.replace('$', "\\$"));
     let mut child = piped(Command::new("script").args(["--quiet", "--return", "--command", &command, "/dev/null"]));
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    // hugepilot's own line about what to expect may come first.
+    // hugepilot may print a line about what to expect first.
     let ready = lines.by_ref().map_while(Result::ok).find(|line| !line.starts_with("hugepilot: "));
     assert_eq!(ready.expect("a line").trim_end(), "ready");
     child.stdin.as_mut().expect("piped").write_all(b"\x03").expect("a terminal that listens");
@@ -228,6 +228,6 @@ fn a_size_holds_for_all_processes_together() {
     assert!(ran.status.success() && ran.stderr.contains("sums over 2 processes"), "{ran:?}");
     let json = read_summary(&file);
     assert_eq!(number(&json, "processes"), 2, "{json}");
-    // Less, or nothing, if it ended while one's regions were to make room for the other's; each alone would have 42 MiB.
+    // Fewer, or none, if a program ended while one's regions were making room for the other's; alone each would have 42 MiB.
     assert!(number(&json, "applied") > 0 && number(&json, "huge_after_bytes") <= 42 << 20, "{json}");
 }

@@ -1,6 +1,6 @@
-//! A daemon for minutes, among programs that come, go, fork, share memory and move what is hot.
+//! A daemon that runs for minutes among programs that start, end, fork, share memory and change their hot memory.
 //!
-//! Ignored unless asked for (`make soak`), for SOAK_SECONDS. What happens follows from SOAK_SEED alone, but for when it happens.
+//! Ignored unless requested (`make soak`), for SOAK_SECONDS. SOAK_SEED determines what happens, but not exactly when.
 
 use std::env;
 use std::fs::{self, File};
@@ -14,9 +14,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use crate::daemon::{Daemon, named, settings};
 use crate::support::{Program, number};
 
-/// Programs at a time.
+/// The number of programs at a time.
 const MOST: usize = 8;
-/// Until then a daemon has met all kinds of programs, and has what it needs.
+/// By then a daemon has met all kinds of programs, and has allocated what it needs.
 const SETTLED: Duration = Duration::from_secs(60);
 
 /// Tests that take minutes.
@@ -32,7 +32,7 @@ fn asked_for(name: &str, otherwise: u64) -> u64 {
     env::var(name).map_or(otherwise, |value| value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
 }
 
-/// Numbers that follow from a seed (xorshift).
+/// Pseudo-random numbers from a seed (xorshift).
 struct Dice(u64);
 
 impl Dice {
@@ -43,7 +43,7 @@ impl Dice {
         self.0 % end
     }
 
-    /// What a program does. Each ends by itself at last, so that a soak that is ended leaves nothing behind.
+    /// The steps of a program. Each ends by itself, so that an interrupted soak leaves nothing behind.
     fn steps(&mut self, shared: &str) -> String {
         let mib = 16 + self.below(80);
         match self.below(7) {
@@ -58,7 +58,7 @@ impl Dice {
     }
 }
 
-/// What the daemon holds: resident memory and file descriptors.
+/// The daemon's resident memory and file descriptors.
 fn held(daemon: &Daemon) -> (u64, usize) {
     let rss = ProcessStatus::read(&Root::host(), daemon.pid()).expect("it lives").vm_rss.0;
     (rss, fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("it lives").count())

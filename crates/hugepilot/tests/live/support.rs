@@ -1,6 +1,6 @@
-//! What all live tests share: programs under test, runs of hugepilot, settings that are put back.
+//! Shared by all live tests: programs under test, runs of hugepilot, and settings that are restored.
 //!
-//! Owns: starting and ending processes. Never touches: processes it did not start.
+//! Owns: starting and ending processes. Never touches: processes that it did not start.
 
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::program::Rule;
 
-/// Longer than anything here takes, even on a machine that is busy with something else.
+/// Longer than anything here takes, even on a machine that is busy with other work.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why no live test can run here; None on any machine with root, BTF and huge pages.
@@ -34,7 +34,7 @@ pub fn missing() -> Option<&'static str> {
     }
 }
 
-/// Held while live tests run, so that those of two checkouts do not meet.
+/// Held while live tests run, so that two checkouts do not run them at the same time.
 pub fn machine_lock() -> File {
     let file = File::create(std::env::temp_dir().join("hugepilot-live-tests.lock")).expect("a file for the lock");
     flock(&file, FlockOperation::LockExclusive).expect("the lock");
@@ -59,7 +59,7 @@ impl Setting {
         Path::new(&path).exists().then(|| Self::change(&path, mode))
     }
 
-    /// The same for shared memory.
+    /// Changes the mode for shared memory.
     pub fn shared(mode: &str) -> Self {
         Self::change("/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode)
     }
@@ -72,7 +72,7 @@ impl Setting {
         Self { path, found }
     }
 
-    /// Reserves so many more huge pages, or as many as there is room for.
+    /// Reserves this many more huge pages, or as many as there is room for.
     pub fn reserved(more: u64) -> Self {
         let path = PathBuf::from("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
         let found = fs::read_to_string(&path).expect("the size of the pool").trim().to_owned();
@@ -87,7 +87,7 @@ impl Drop for Setting {
     }
 }
 
-/// A group of the memory controller, of either version, removed when dropped.
+/// A control group with the memory controller, of either version, removed when dropped.
 pub struct Cgroup {
     /// Its directory.
     pub path: PathBuf,
@@ -96,7 +96,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// None where this machine has no memory controller that groups can be made in.
+    /// None if no group with the memory controller can be made on this machine.
     pub fn new() -> Option<Self> {
         let name = format!("hugepilot-live-{}", std::process::id());
         let versions = [
@@ -111,7 +111,7 @@ impl Cgroup {
         })
     }
 
-    /// Sets the limit to what is used now, and so much.
+    /// Sets the limit to this much above the present use.
     pub fn limit_to(&self, more: u64) {
         let usage: u64 =
             fs::read_to_string(self.path.join(self.usage)).expect("usage").trim().parse().expect("a number");
@@ -121,17 +121,17 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // A group can be removed once the kernel has let go of its last process, which was ended just before.
+        // The kernel may need a moment after the last process has ended before it lets the group be removed.
         wait_until("an empty control group", || fs::remove_dir(&self.path).is_ok());
     }
 }
 
-/// Waits until something holds. Panics, saying what, if it never does.
+/// Waits until something holds. Panics with `what` if it never does.
 pub fn wait_until(what: &str, holds: impl FnMut() -> bool) {
     wait_for(what, PATIENCE, holds);
 }
 
-/// The same, with a patience of its own.
+/// The same with another time limit.
 pub fn wait_for(what: &str, patience: Duration, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience;
     while !holds() {
@@ -140,17 +140,17 @@ pub fn wait_for(what: &str, patience: Duration, mut holds: impl FnMut() -> bool)
     }
 }
 
-/// Whether it holds in one of a few tries, for what a busy machine may spoil once.
+/// Whether it holds in one of a few tries, because a busy machine may spoil some.
 pub fn in_some_try(mut holds: impl FnMut() -> bool) -> bool {
     (0..5).any(|_| holds())
 }
 
-/// A child that is ended when dropped, so that a test that fails leaves nothing behind.
+/// A child that is ended when dropped, so that a failing test leaves nothing behind.
 pub struct Ended(pub Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // It may have ended already, which is what is wanted.
+        // If it has ended already, all is well.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -170,7 +170,7 @@ pub struct Program {
     pub pid: u32,
     /// Where its last mapping starts.
     pub start: u64,
-    /// How long that is.
+    /// Its length.
     pub len: u64,
 }
 
@@ -185,7 +185,7 @@ impl Program {
         Self::try_command(&mut program_command(steps))
     }
 
-    /// Starts a program by a command of its own, which must run it in its place.
+    /// Starts a program with a given command, which must exec it.
     pub fn command(command: &mut Command) -> Self {
         Self::try_command(command).unwrap_or_else(|| panic!("{command:?} ended before it was ready"))
     }
@@ -202,17 +202,17 @@ impl Program {
         Some(Self { pid: child.id(), start: number("start"), len: number("len"), child: Ended(child) })
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it ends by itself.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.0.wait().expect("a child can be waited for")
     }
 
-    /// Panics if it has ended: every read checks its data, so a living program has lost none.
+    /// Panics if it has ended: every read checks its data, so a running program has lost none.
     pub fn assert_unharmed(&mut self) {
         assert_eq!(self.child.0.try_wait().expect("a child can be asked"), None, "the program lost data, or crashed");
     }
 
-    /// Where the regions of its mapping start.
+    /// The start addresses of the regions of its mapping.
     pub fn regions(&self) -> impl Iterator<Item = u64> {
         (self.start..self.start + self.len).step_by(HUGE_PAGE as usize)
     }
@@ -232,13 +232,13 @@ impl Program {
         (self.start..self.start + self.len).contains(&address)
     }
 
-    /// Waits until hugepilot has begun a scan: until accessed bits were cleared that the program, which must be at rest, has set.
+    /// Waits until hugepilot has begun a scan, that is, has cleared accessed bits that the program set before; the program must be idle.
     pub fn wait_until_watched(&self) {
         wait_until_watched(self.pid, self.len);
     }
 
-    /// Waits until it has had a processor for a while: what it does first is to put what it will read in order, and a scan that meets it
-    /// there, on a machine with little time for it, sees nothing else.
+    /// Waits until the program has had CPU time for a while: it first shuffles the order of its reads, and a scan on a slow machine might see nothing
+    /// but that.
     pub fn wait_until_at_work(&self) {
         let had = || cpu_time(&Root::host(), self.pid).expect("it lives");
         let enough = had() + Nanos(300_000_000);
@@ -261,10 +261,10 @@ pub fn huge_bytes_of(pid: u32) -> u64 {
     smaps_sum(pid, &["AnonHugePages:", "ShmemPmdMapped:"])
 }
 
-/// Bytes in these lines of what the kernel sums up over the mappings of a process.
+/// The sum of these lines over all mappings of a process, in bytes, from the kernel.
 fn smaps_sum(pid: u32, names: &[&str]) -> u64 {
     let read = || fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
-    // Who becomes another program meanwhile (exec) has no memory for a moment.
+    // A process that calls exec has no memory for a moment.
     let text = read().or_else(|_| {
         std::thread::sleep(Duration::from_millis(50));
         read()
@@ -275,8 +275,8 @@ fn smaps_sum(pid: u32, names: &[&str]) -> u64 {
     text.lines().filter(is_named).filter_map(kibibytes).sum::<u64>() * 1024
 }
 
-/// Waits until hugepilot has begun a scan of a process: until accessed bits were cleared of the `touched` bytes that the process, which
-/// must be at rest, has accessed.
+/// Waits until hugepilot has begun a scan of a process, that is, has cleared accessed bits of the `touched` bytes that it accessed before; the
+/// process must be idle.
 pub fn wait_until_watched(pid: u32, touched: u64) {
     wait_until("accessed bits are cleared", || smaps_sum(pid, &["Referenced:"]) < touched / 2);
 }
@@ -292,14 +292,14 @@ pub fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_hugepilot")
 }
 
-/// hugepilotd, which cargo builds for the tests of its own package, and so for those of the workspace.
+/// hugepilotd. Cargo builds it for the tests of its own package, and so for those of the workspace.
 pub fn daemon_binary() -> PathBuf {
     let path = Path::new(binary()).with_file_name("hugepilotd");
     assert!(path.exists(), "{} is missing; `cargo build -p daemon` builds it", path.display());
     path
 }
 
-/// A copy of a program in a folder, for every user to run.
+/// A copy of a program in a folder, executable by every user.
 pub fn public_copy(folder: &tempfile::TempDir, program: impl AsRef<Path>) -> PathBuf {
     let path = folder.path().join(program.as_ref().file_name().expect("a program's name"));
     if !path.exists() {
@@ -309,14 +309,14 @@ pub fn public_copy(folder: &tempfile::TempDir, program: impl AsRef<Path>) -> Pat
     path
 }
 
-/// The beginning of a command that another user runs, without any rights.
+/// The beginning of a command that runs as another user without any rights.
 pub fn as_user(uid: u32) -> Command {
     let mut command = Command::new("setpriv");
     command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()]);
     command
 }
 
-/// What a run of hugepilot put out.
+/// The output and status of a hugepilot run.
 #[derive(Debug)]
 pub struct Ran {
     pub status: ExitStatus,
@@ -324,23 +324,23 @@ pub struct Ran {
     pub stderr: String,
 }
 
-/// Runs hugepilot with these words to its end.
+/// Runs hugepilot with these arguments until it ends.
 pub fn hugepilot(words: &str) -> Ran {
     finish(Command::new(binary()).args(words.split(' ')))
 }
 
-/// Runs a shell script, in which `$HUGEPILOT` is the binary, to its end.
+/// Runs a shell script, in which `$HUGEPILOT` is the binary, until it ends.
 pub fn shell(script: &str) -> Ran {
     finish(Command::new("sh").args(["-c", script]).env("HUGEPILOT", binary()))
 }
 
-/// Runs a command to its end.
+/// Runs a command until it ends.
 pub fn finish(command: &mut Command) -> Ran {
     Ran::of(command.stdin(Stdio::null()).output().expect("the command starts"))
 }
 
 impl Ran {
-    /// What a command put out that has ended.
+    /// The output of a command that has ended.
     pub fn of(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
         Self { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
@@ -359,7 +359,7 @@ impl Ran {
         self.assert_fails_as("hugepilot", words);
     }
 
-    /// Asserts the same of a program of this name.
+    /// Asserts the same of another program.
     pub fn assert_fails_as(&self, program: &str, words: &[&str]) {
         assert_eq!(self.status.code(), Some(1), "{self:?}");
         assert!(self.stderr.starts_with(&format!("{program}: ")), "{self:?}");
@@ -370,7 +370,7 @@ impl Ran {
     }
 }
 
-/// A number in a JSON document. Panics, with the document, where there is none.
+/// A number in a JSON document. Panics with the document if it is missing.
 pub fn number(json: &Value, name: &str) -> u64 {
     json[name].as_u64().unwrap_or_else(|| panic!("'{name}' is no number in {json}"))
 }

@@ -1,4 +1,4 @@
-//! The survey, with and without eBPF: it must see what the page tables say.
+//! The survey, with and without eBPF: it must report what the page tables contain.
 
 use heat::{Growth, Heat, Meaning, Region, TrackerKind};
 use hugepilot_os::advise::advise;
@@ -12,7 +12,7 @@ use crate::support::Program;
 
 crate::trials!(it_agrees_with_the_page_tables, growth_is_told, another_program_is_noticed);
 
-/// What it sees by the page tables, and without them.
+/// The survey from page tables, and the survey without them.
 fn both_ways(program: &Program) -> [Heat; 2] {
     [Survey::new, Survey::without_bpf].map(|open| {
         let target = Target::open(program.pid).expect("a target");
@@ -30,7 +30,7 @@ fn both_ways(program: &Program) -> [Heat; 2] {
     })
 }
 
-/// What two scans of a quiet program must agree about.
+/// The properties on which two scans of an idle program must agree.
 fn seen(region: &Region) -> impl PartialEq + std::fmt::Debug {
     (region.start, region.mapping, region.obstacle, region.huge, region.present.iter().collect::<Vec<_>>())
 }
@@ -47,7 +47,7 @@ fn it_agrees_with_the_page_tables() {
     ];
     for steps in programs {
         let program = Program::start(steps);
-        // Some of the huge pages among base pages of the same mapping.
+        // Some huge pages among base pages of the same mapping.
         for region in program.regions().step_by(4).filter(|_| steps.starts_with("map=64M fill ready")) {
             let handle = PidFd::open(program.pid).expect("it lives");
             advise(&handle, region, 2 << 20, Advice::Collapse).expect("a huge page");
@@ -91,7 +91,7 @@ fn growth_is_told() {
     assert_eq!(growth_of("map=16M fill ready sleep=60s"), nothing);
     assert_eq!(growth_of("map=16M fill=half ready sleep=60s"), Growth { unpopulated: 8 * 256, ..nothing });
     let freed = growth_of("map=16M fill free=half ready sleep=60s");
-    // Some wait in a processor's batch to be marked as freed, up to 31 in each.
+    // Up to 31 per processor wait in a batch to be marked as freed.
     assert!((8 * 256 - 100..=8 * 256).contains(&freed.lazily_freed), "{freed:?}");
     assert_eq!(Growth { lazily_freed: 0, ..freed }, nothing);
     let zeros = growth_of("map=16M read-zeros=half fill=odd ready sleep=60s");

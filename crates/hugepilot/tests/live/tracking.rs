@@ -1,6 +1,6 @@
-//! Programs under test that manage their own memory, as applications do with libhps.
+//! Programs under test that manage their own memory, as applications do through libhps.
 //!
-//! Owns: three ways to behave towards the daemon. Never touches: hugepilot.
+//! Owns: three behaviours towards the daemon. Never touches: hugepilot.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use hps::wire::{Range, Track, usual_signal};
 use hps::{Application, ProcessTracking, Report, TrackingSettings};
 use hugepilot_os::memory::AlignedMemory;
 
-/// Tracked until it is dropped.
+/// Tracked until dropped.
 pub enum Tracking {
     ByLibrary(#[expect(dead_code, reason = "it is held")] Arc<Rests>),
     Deaf(#[expect(dead_code, reason = "it is held")] UnixStream),
@@ -22,7 +22,7 @@ pub struct Rests {
     rests: bool,
 }
 
-/// Passes on what the library says, without keeping it alive.
+/// Forwards notices from the library, without keeping `Rests` alive.
 struct Ear(std::sync::Weak<Rests>);
 
 impl Application for Ear {
@@ -32,7 +32,7 @@ impl Application for Ear {
     }
 }
 
-/// Registers for the daemon at `socket`, to be told of this memory.
+/// Registers this memory with the daemon at `socket`.
 pub fn begin(socket: &str, kind: &str, memory: &AlignedMemory) -> io::Result<Tracking> {
     let range = Range { start: memory.address(), end: memory.address() + memory.len() as u64 };
     let track =
@@ -40,7 +40,7 @@ pub fn begin(socket: &str, kind: &str, memory: &AlignedMemory) -> io::Result<Tra
     if kind == "deaf" {
         let mut stream = UnixStream::connect(socket)?;
         stream.write_all(&track.line())?;
-        // A handler must be there, or the signal would not be sent at all.
+        // Without a handler the signal would not be sent at all.
         signal_hook::flag::register(track.signal, Arc::default())?;
         stream.read_exact(&mut [0])?;
         return Ok(Tracking::Deaf(stream));

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 impl SimulatedMachine {
-    /// Panics unless every frame is either free or holds a page that is on exactly one list and known where it should be.
+    /// Panics unless every frame is either free, or holds a page that is on exactly one list and recorded at its location.
     fn check(&self) {
         self.policy.lists().check();
         let frames = self.pages.frames();
@@ -50,7 +50,7 @@ const KINDS: [PolicyKind; 8] = [
     PolicyKind::Generations,
 ];
 
-/// Pages of all classes, so many each.
+/// Pages of all classes, `each` of every class.
 fn layout(each: u32) -> Layout {
     let mut layout = Layout::default();
     for class in Class::ALL {
@@ -117,11 +117,11 @@ fn what_was_evicted_comes_back_as_a_refault_of_its_class() {
         machine.take_account();
         machine.tick(&read_only);
         let account = machine.take_account();
-        // While they come, others of them may go.
+        // While some are read, others may be evicted again.
         assert!(account.refaults[1] >= evicted * 16, "{kind}");
         assert_eq!(account.all_refaults(), account.refaults[1], "{kind}");
         if kind == PolicyKind::Split(100) {
-            // They came to the inactive list as all files do, were found used, and are not aged since.
+            // Like all file pages they entered the inactive list; they were found used, and have not been aged since.
             assert_eq!(evicted, 0);
         }
         machine.check();
@@ -149,7 +149,7 @@ fn dirty_pages_do_not_wait_for_ever() {
 
 #[test]
 fn free_memory_is_kept_as_linux_keeps_it() {
-    // 4 GiB: four times the root of 4,194,304 KiB is 8,192 KiB, twice and three times as much.
+    // 4 GiB: four times the square root of 4,194,304 KiB is 8,192 KiB; twice and three times that.
     assert_eq!(watermarks(65_536, 16), [256, 384]);
     assert_eq!(watermarks(4, 1), [1, 2]);
 }

@@ -1,36 +1,35 @@
-//! Linux today: a pair of lists for memory that goes to swap, another for files, balanced by what reclaim of each has cost.
+//! Linux today: one pair of lists for memory that goes to swap, another for files, balanced by what reclaiming each has cost.
 //!
-//! Owns: the four lists, the costs, and the clock by which a page that comes back tells how long it was away. Never touches: swap
-//! space or files.
+//! Owns: the four lists, the costs, and the clock that tells how long a returning page was away. Never touches: swap space or files.
 //!
-//! After `mm/vmscan.c` (`get_scan_count`, `prepare_scan_control`, `inactive_is_low`, `shrink_active_list`,
-//! `folio_check_references`), `mm/swap.c` (`folio_mark_accessed`, `lru_note_cost`) and `mm/workingset.c` of Linux 6.x. Left out:
-//! cgroups, the case of a tiny file list, throttling of those who reclaim, kswapd writing file pages itself.
+//! From `mm/vmscan.c` (`get_scan_count`, `prepare_scan_control`, `inactive_is_low`, `shrink_active_list`, `folio_check_references`), `mm/swap.c`
+//! (`folio_mark_accessed`, `lru_note_cost`) and `mm/workingset.c` of Linux 6.x. Left out: cgroups, the case of a tiny file list, throttling of tasks
+//! that reclaim, and kswapd writing file pages itself.
 
 use super::super::list::Lists;
 use super::super::pages::{Bit, Class, Frames};
 use super::classic::{CLUSTER, PageVerdict, by_priority, cluster, sift};
 use super::scan::{ANON, FILE, ReplacementPolicy, Scan, Taken, kind_of};
 
-/// `/proc/sys/vm/swappiness` as it comes; 100 would say that both kinds cost the same to bring back, 200 is the most.
+/// `/proc/sys/vm/swappiness` by default; 100 means that both kinds are equally expensive to bring back, and 200 is the maximum.
 const SWAPPINESS: u64 = 60;
 const MOST_SWAPPINESS: u64 = 200;
 
-/// The lists, and what is remembered.
+/// The lists, and the state kept between passes.
 pub struct AnonFile {
     lists: Lists,
-    /// Pages that have left the inactive lists, by eviction or as active ones.
+    /// Counts pages that have left the inactive lists, by eviction or activation.
     clock: u32,
-    /// Work and waiting that reclaim of each kind has caused lately.
+    /// Recent work and waiting caused by reclaiming each kind.
     costs: [u64; 2],
-    /// Pages that came back soon enough to become active at once: so far, and at the end of the last reclaim.
+    /// Pages that came back soon enough to become active at once: in total, and up to the end of the last reclaim.
     came_back: [u64; 2],
     came_back_before: [u64; 2],
-    /// Base pages to scan that make no whole frame yet, for each list.
+    /// For each list, base pages still to be scanned that are less than a frame.
     remainders: [u64; 4],
 }
 
-/// What one pass is allowed.
+/// The limits of one pass.
 struct Aims {
     /// Frames to scan, for each list.
     scans: [u32; 4],
@@ -47,7 +46,7 @@ const fn active(kind: usize) -> usize {
 }
 
 impl AnonFile {
-    /// Empty lists.
+    /// Lists without pages.
     pub fn new(frames: u32) -> Self {
         Self {
             lists: Lists::new(frames, 4),
@@ -86,7 +85,7 @@ impl AnonFile {
         let plenty = (u64::from(self.lists.len(inactive(FILE))) * pages.base_pages()) >> priority > 0;
         let shares = match priority {
             0 => [1.0, 1.0],
-            // Cache that nobody misses goes first.
+            // Page cache without refaults goes first.
             _ if plenty && !deactivates[FILE] => [0.0, 1.0],
             _ => self.shares(),
         };
@@ -100,7 +99,7 @@ impl AnonFile {
         Aims { scans, deactivates }
     }
 
-    /// Of the scanning, the share of each kind: the more reclaiming it has cost, the less, though never less than a third of its due.
+    /// Each kind's share of the scanning: the more its reclaim has cost, the smaller; at equal swappiness never less than a third.
     fn shares(&self) -> [f64; 2] {
         let total = self.costs[ANON] + self.costs[FILE];
         let both = 3 * total;
@@ -110,7 +109,7 @@ impl AnonFile {
         [anon / (anon + file), file / (anon + file)]
     }
 
-    /// Large lists may have a smaller share of inactive pages.
+    /// The larger the lists, the smaller the share of inactive pages may be.
     fn inactive_is_low(&self, kind: usize, pages: &Frames) -> bool {
         let [few, many] = [inactive(kind), active(kind)].map(|list| u64::from(self.lists.len(list)));
         let gib = ((few + many) * pages.base_pages()) >> 18;
@@ -170,9 +169,9 @@ impl AnonFile {
         }
     }
 
-    /// Whether a page that went at that time would be here still if what is active now were not.
+    /// Whether a page evicted at that time would still be in memory if the pages that are active now were not.
     fn would_have_stayed(&self, kind: usize, evicted: u32) -> bool {
-        // The clock lost its highest bit when it was packed.
+        // Packing has removed the clock's highest bit.
         let away = self.clock.wrapping_sub(evicted >> 1) & (u32::MAX >> 1);
         let others: u32 = match kind {
             FILE => self.lists.len(inactive(ANON)),
@@ -190,14 +189,14 @@ fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> PageVerdict {
     scan.mappings += pages.mappers(frame);
     let marked = pages.take(frame, Bit::Referenced);
     if pages.take(frame, Bit::Young) {
-        // Each mapped page comes with one use, the fault that brought it; the second counts, or that of a second process.
+        // The fault that brings in a mapped page counts as one use; a second use, or a second process, makes it active.
         pages.set(frame, Bit::Referenced);
         let active = marked || pages.mappers(frame) > 1 || class == Class::Code;
         return if active { PageVerdict::Activate } else { PageVerdict::Keep };
     }
     let dirty = pages.has(frame, Bit::Dirty);
     if dirty && class == Class::Cache {
-        // The disk's own threads write in better order; the page is out of the way until they have.
+        // The flusher threads write in better order; until they have, the page is kept out of the way.
         pages.set(frame, Bit::Reclaim);
         return PageVerdict::Activate;
     }

@@ -1,26 +1,26 @@
-//! What Linux 2.6's lists and the paper's split of them have in common: the inactive list, and how hard it is scanned.
+//! What Linux 2.6's lists and the paper's split of them have in common: the inactive list, and how intensely it is scanned.
 //!
-//! Owns: judging the oldest inactive page, the steps of priority, two touches that make a page active. Never touches: active lists,
-//! which is where the two differ.
+//! Owns: judging the oldest inactive page, the priority steps, and the two touches that make a page active. Never touches: active lists, in which the
+//! two differ.
 //!
-//! After `mm/vmscan.c` and `mm/swap.c` of Linux 2.6.5 to 2.6.9 (`shrink_list`, `shrink_cache`, `balance_pgdat`,
-//! `mark_page_accessed`). Left out: slab, zones, `all_unreclaimable`, several processes that reclaim at once.
+//! From `mm/vmscan.c` and `mm/swap.c` of Linux 2.6.5 to 2.6.9 (`shrink_list`, `shrink_cache`, `balance_pgdat`, `mark_page_accessed`). Left out: slab,
+//! zones, `all_unreclaimable`, several processes that reclaim at once.
 
 use super::super::list::Lists;
 use super::super::pages::{Bit, Class, Frames};
 use super::scan::{Scan, Taken};
 
-/// Base pages handled at once, and the least that a pass frees or is worth scanning for.
+/// Base pages in a batch; also the least that a pass must free, and the least worth scanning for.
 pub const CLUSTER: u64 = 32;
-/// The first pass scans 1/4096 of a list, each further one at twice as much.
+/// The first pass scans 1/4096 of a list, each further pass twice as much.
 const FIRST_PRIORITY: u32 = 12;
 
-/// Base pages that are still to be scanned, kept until a cluster of them has come together.
+/// Base pages still to be scanned, accumulated until they make up a cluster.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Debt(u64);
 
 impl Debt {
-    /// Adds some; returns how many frames to scan now.
+    /// Adds some; returns the number of frames to scan now.
     pub fn add(&mut self, more: u64, pages: &Frames) -> u32 {
         self.0 += more;
         if self.0 < CLUSTER {
@@ -32,13 +32,13 @@ impl Debt {
     }
 }
 
-/// Frames that are handled at once.
+/// Frames in a batch.
 pub fn cluster(pages: &Frames) -> u32 {
     (CLUSTER / pages.base_pages()).max(1) as u32
 }
 
-/// Passes of growing urgency until enough is free or the last one, at priority 0, has brought less than a cluster. Returns the
-/// priority of the last pass.
+/// Passes of increasing urgency, until enough is free or the last pass, at priority 0, has brought less than a cluster. Returns the priority of the
+/// last pass.
 pub fn by_priority(
     pages: &mut Frames,
     wanted: u32,
@@ -55,7 +55,7 @@ pub fn by_priority(
             return priority;
         }
         if taken.freed.len() - before >= cluster {
-            // As kswapd does: what goes well is not made more urgent.
+            // As in kswapd: after progress the urgency starts over.
             (before, priority) = (taken.freed.len(), FIRST_PRIORITY);
         } else if priority == 0 {
             return 0;
@@ -65,7 +65,7 @@ pub fn by_priority(
     }
 }
 
-/// Sifts so many of the oldest pages of a list; `goes_to` says on which list each goes on.
+/// Scans the `frames` oldest pages of a list; `goes_to` returns the list for each.
 pub fn sift(lists: &mut Lists, list: usize, frames: u32, mut goes_to: impl FnMut(u32, &mut Scan) -> usize) -> Scan {
     let mut scan = Scan::default();
     let frames = frames.min(lists.len(list));
@@ -74,13 +74,13 @@ pub fn sift(lists: &mut Lists, list: usize, frames: u32, mut goes_to: impl FnMut
         lists.add_newest(goes_to(frame, &mut scan), frame);
     }
     scan.scanned += u64::from(frames);
-    // All of them come off in one go, and go back in one.
+    // All of them are removed in one go, and put back in one.
     scan.hold(u64::from(frames));
     scan.hold(u64::from(frames));
     scan
 }
 
-/// Judges so many of the oldest inactive pages. `active`: the list where a page of a class is active.
+/// Judges the `frames` oldest inactive pages. `active`: the list on which a page of a class is active.
 pub fn shrink_inactive(
     lists: &mut Lists,
     inactive: usize,
@@ -108,14 +108,14 @@ pub fn shrink_inactive(
                 }
             }
         }
-        // Once to take them off, and once to put back what stays.
+        // Once to remove them, and once to put back those that stay.
         scan.hold(u64::from(batch));
         scan.hold(u64::from(batch) - (scan.reclaimed - before));
     }
     scan
 }
 
-/// What is to become of the oldest inactive page.
+/// What happens to the oldest inactive page.
 pub enum PageVerdict {
     Free,
     Activate,
@@ -132,7 +132,7 @@ fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> PageVerdict {
     if referenced && mapped {
         return PageVerdict::Activate;
     }
-    // Taking it out of the page tables.
+    // For removing it from the page tables.
     scan.mappings += pages.mappers(frame);
     match (pages.has(frame, Bit::Dirty), referenced) {
         (false, _) => PageVerdict::Free,
@@ -141,14 +141,14 @@ fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> PageVerdict {
     }
 }
 
-/// Whether a page was used since somebody asked the last time: its own mark, and every page-table entry that shows it.
+/// Whether a page was used since the last check: its own mark, and every page-table entry that maps it.
 pub fn is_referenced(pages: &mut Frames, frame: u32, scan: &mut Scan) -> bool {
     scan.mappings += pages.mappers(frame);
     let marked = pages.take(frame, Bit::Referenced);
     pages.take(frame, Bit::Young) || marked
 }
 
-/// Ordinary data is active from its first use on.
+/// Ordinary data is active from its first use.
 pub fn insert(lists: &mut Lists, inactive: usize, active: usize, pages: &mut Frames, frame: u32) {
     let is_data = pages.class(frame) == Class::Data;
     if is_data {
@@ -166,7 +166,7 @@ pub fn called(lists: &mut Lists, inactive: usize, active: usize, pages: &mut Fra
     }
 }
 
-/// What is to be reclaimed and is written now is judged next.
+/// A page that was to be reclaimed and is now written is judged next.
 pub fn written(lists: &mut Lists, inactive: usize, frame: u32) {
     if lists.of(frame) == Some(inactive) {
         lists.make_oldest(inactive, frame);

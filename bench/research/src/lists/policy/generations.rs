@@ -1,26 +1,26 @@
-//! Linux today with its multi-generational LRU: pages in generations by when they were used, and tiers of file pages within them.
+//! Linux today with its multi-generational LRU: generations of pages by time of use, and tiers of file pages within them.
 //!
-//! Owns: the generations of both kinds, aging by walks of page tables, and the balance between kinds and tiers. Never touches: the
-//! order of pages within a generation beyond first in, first out.
+//! Owns: the generations of both kinds, aging by page-table walks, and the balance between kinds and tiers. Never touches: the order of pages within
+//! a generation, which is first in, first out.
 //!
-//! After `Documentation/mm/multigen_lru.rst` and `mm/vmscan.c` (`try_to_inc_max_seq`, `should_run_aging`, `sort_folio`,
-//! `get_tier_idx`, `get_type_to_scan`) of Linux 6.x. Left out: cgroups, the filter by which walks skip tables with few young entries
-//! (ours read every entry), scanning around a page that was found young.
+//! From `Documentation/mm/multigen_lru.rst` and `mm/vmscan.c` (`try_to_inc_max_seq`, `should_run_aging`, `sort_folio`, `get_tier_idx`,
+//! `get_type_to_scan`) of Linux 6.x. Left out: cgroups, the filter that lets walks skip tables with few young entries (ours read every entry), and
+//! scanning around a page that was found young.
 
 use super::super::list::Lists;
 use super::super::pages::{Bit, Frames};
 use super::classic::cluster;
 use super::scan::{ANON, FILE, ReplacementPolicy, Scan, Taken, kind_of};
 
-/// A kind has at most so many generations, and at least so many that are never evicted from.
+/// The maximum number of generations of a kind, and the number of youngest ones that are never evicted from.
 const MOST: u64 = 4;
 const LEAST: u64 = 2;
 const TIERS: usize = 4;
-/// Fewer pages that came back say nothing.
+/// Fewer refaults than this are not significant.
 const LEAST_TELLING: f64 = 64.0;
-/// `/proc/sys/vm/swappiness` as it comes, and what files have of 200.
+/// `/proc/sys/vm/swappiness` by default, and the remainder up to 200 for files.
 const WEIGHTS: [f64; 2] = [60.0, 140.0];
-/// The last bits of what is told of an evicted page: its tier.
+/// The lowest bits of the number kept for an evicted page: its tier.
 const TIER_BITS: u32 = 2;
 
 /// The generations.
@@ -28,15 +28,15 @@ pub struct Generations {
     lists: Lists,
     /// The youngest generation of both kinds.
     youngest: u64,
-    /// The oldest of each.
+    /// The oldest generation of each kind.
     oldest: [u64; 2],
-    /// How often a page was used by system calls since it came.
+    /// How often system calls have used a page since it came in.
     calls: Vec<u8>,
-    /// What became of each tier of each kind.
+    /// The statistics of each tier of each kind.
     tiers: [[Tier; TIERS]; 2],
 }
 
-/// Pages of one tier: in this generation, and an average over those before.
+/// Pages of one tier: in this generation, and an average over earlier ones.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tier {
     came_back: f64,
@@ -54,7 +54,7 @@ impl Tier {
         self.went + self.went_before
     }
 
-    /// A new generation begins.
+    /// Starts a new generation.
     fn average(&mut self) {
         self.came_back_before = self.total_came_back() / 2.0;
         self.went_before = self.total_went() / 2.0;
@@ -62,7 +62,7 @@ impl Tier {
     }
 }
 
-/// Whether `other`'s pages come back no more often than `one`'s, each by its weight.
+/// Whether `other`'s weighted refault rate is no higher than `one`'s.
 fn comes_back_less(one: &Tier, weight: f64, other: &Tier, other_weight: f64) -> bool {
     other.total_came_back() < LEAST_TELLING
         || other.total_came_back() * (one.total_went() + LEAST_TELLING) * weight
@@ -73,7 +73,7 @@ fn list_of(kind: usize, generation: u64) -> usize {
     kind * MOST as usize + (generation % MOST) as usize
 }
 
-/// Of a page used so often by system calls.
+/// The tier of a page that system calls have used this often.
 fn tier_of(calls: u8) -> usize {
     match calls {
         0 | 1 => 0,
@@ -107,7 +107,7 @@ impl Generations {
         (self.oldest[kind]..=self.youngest).all(|generation| self.len(kind, generation) == 0)
     }
 
-    /// Passes over empty generations at the old end.
+    /// Skips empty generations at the old end.
     fn forget_empty(&mut self, kind: usize) {
         while self.generations(kind) > LEAST && self.len(kind, self.oldest[kind]) == 0 {
             self.oldest[kind] += 1;
@@ -126,7 +126,7 @@ impl Generations {
         of(self.youngest) * LEAST > total || of(self.youngest - LEAST) * (LEAST + 2) < total
     }
 
-    /// A new youngest generation; what the page tables show as used goes to the one that was youngest.
+    /// Starts a new youngest generation; pages that the page tables show as used go to the one that was youngest.
     fn age(&mut self, pages: &mut Frames, scan: &mut Scan) {
         for kind in [ANON, FILE] {
             if self.generations(kind) == MOST {
@@ -146,7 +146,7 @@ impl Generations {
         self.youngest += 1;
     }
 
-    /// The oldest generation becomes part of the next.
+    /// Merges the oldest generation into the next.
     fn join_oldest(&mut self, kind: usize, scan: &mut Scan) {
         let (from, to) = (list_of(kind, self.oldest[kind]), list_of(kind, self.oldest[kind] + 1));
         let mut moved = 0;
@@ -159,22 +159,22 @@ impl Generations {
         self.oldest[kind] += 1;
     }
 
-    /// Which kind to evict from, and which one if that brings nothing.
+    /// The kind to evict from, and the one to try next if that brings nothing.
     fn kinds(&self) -> [usize; 2] {
         let [anon, file] = [ANON, FILE].map(|kind| &self.tiers[kind][0]);
-        // What is older goes first.
+        // The older kind goes first.
         let anon_first =
             self.oldest[ANON] < self.oldest[FILE] || !comes_back_less(anon, WEIGHTS[ANON], file, WEIGHTS[FILE]);
         if anon_first { [ANON, FILE] } else { [FILE, ANON] }
     }
 
-    /// Tiers above it are protected, because their pages come back more often than those of the lowest.
+    /// Higher tiers are protected, because their pages come back more often than those of the lowest.
     fn highest_evicted_tier(&self, kind: usize) -> usize {
         let tiers = &self.tiers[kind];
         (1..TIERS).find(|&tier| !comes_back_less(&tiers[0], 2.0, &tiers[tier], 3.0)).unwrap_or(TIERS) - 1
     }
 
-    /// Judges a batch of the oldest generation of a kind. Returns whether there was one to judge.
+    /// Judges a batch of a kind's oldest generation. Returns whether there was one to judge.
     fn evict(&mut self, kind: usize, pages: &mut Frames, taken: &mut Taken, scan: &mut Scan) -> bool {
         self.forget_empty(kind);
         if self.generations(kind) <= LEAST {
@@ -238,7 +238,7 @@ impl ReplacementPolicy for Generations {
             if u64::from(generations_ago) < MOST {
                 let tier = (evicted & ((1 << TIER_BITS) - 1)) as usize;
                 self.tiers[kind][tier].came_back += 1.0;
-                // What was in the highest tier is there again.
+                // A page that was in the highest tier returns to it.
                 self.calls[frame as usize] = if tier == TIERS - 1 { 5 } else { 0 };
             }
         }
@@ -254,7 +254,7 @@ impl ReplacementPolicy for Generations {
     fn reclaim(&mut self, pages: &mut Frames, wanted: u32, taken: &mut Taken) -> Scan {
         let mut scan = Scan::default();
         let enough = taken.freed.len() + wanted as usize;
-        // Each page is judged a few times at most before the disk must have its turn.
+        // Each page is judged at most a few times before the disk gets its turn.
         let most = 2 * u64::from(pages.frames());
         let mut aged_in_vain = 0;
         while taken.freed.len() < enough && scan.scanned < most && aged_in_vain <= MOST {
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
     use crate::lists::pages::Class;
 
-    /// A tier's pages that came back and that went.
+    /// A tier with this many pages that came back and that were evicted.
     fn tier(came_back: f64, went: f64) -> Tier {
         Tier { came_back, went, ..Tier::default() }
     }
@@ -295,12 +295,12 @@ mod tests {
     fn a_tier_is_protected_where_its_pages_come_back_more_often() {
         let mut generations = Generations::new(1);
         assert_eq!(generations.highest_evicted_tier(FILE), TIERS - 1, "nothing is known");
-        // Of the lowest 1 %, of the second tier all: 100 * (1000 + 64) * 2 is more than 11 * 100 * 3.
+        // 1 % of the lowest tier and all of the second came back: 100 * (1000 + 64) * 2 is more than 11 * 100 * 3.
         generations.tiers[FILE] = [tier(10.0, 1000.0), tier(100.0, 100.0), tier(0.0, 0.0), tier(0.0, 0.0)];
         assert_eq!(generations.highest_evicted_tier(FILE), 0);
         generations.tiers[FILE][1].came_back = 63.0;
         assert_eq!(generations.highest_evicted_tier(FILE), TIERS - 1, "too few to tell");
-        // As often as of the lowest: 64 * (1000 + 64) * 2 is less than 641 * 100 * 3.
+        // As often as in the lowest tier: 64 * (1000 + 64) * 2 is less than 641 * 100 * 3.
         generations.tiers[FILE] = [tier(640.0, 1000.0), tier(64.0, 100.0), tier(0.0, 0.0), tier(0.0, 0.0)];
         assert_eq!(generations.highest_evicted_tier(FILE), TIERS - 1);
     }
@@ -309,7 +309,7 @@ mod tests {
     fn the_kind_whose_pages_come_back_less_goes_first() {
         let mut generations = Generations::new(1);
         assert_eq!(generations.kinds(), [FILE, ANON], "nothing is known");
-        // All file pages come back, and no anonymous ones.
+        // All file pages came back, and no anonymous ones.
         (generations.tiers[FILE][0], generations.tiers[ANON][0]) = (tier(1000.0, 1000.0), tier(0.0, 1000.0));
         assert_eq!(generations.kinds(), [ANON, FILE]);
         generations.oldest[FILE] = 1;
@@ -331,7 +331,7 @@ mod tests {
         let (mut taken, mut scan) = (Taken::default(), Scan::default());
         assert!(generations.evict(FILE, &mut pages, &mut taken, &mut scan));
         assert_eq!(generations.lists.newest_first(list_of(FILE, 1)), [0]);
-        // The other went, with its generation and tier.
+        // The other was evicted, with its generation and tier.
         assert_eq!(taken.freed, [(1, 3 << TIER_BITS)]);
         assert_eq!(generations.tiers[FILE][3].went, 101.0);
     }

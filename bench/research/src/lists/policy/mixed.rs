@@ -1,14 +1,15 @@
 //! Linux 2.6: one active and one inactive list, with code, data, shared memory and cache mixed.
 //!
-//! Owns: refilling the inactive list. Never touches: the inactive list's own rules, which are the same for the paper's split.
+//! Owns: refilling the inactive list. Never touches: the inactive list's own rules, which the paper's split shares.
 //!
-//! After `refill_inactive_zone` and `shrink_zone` in `mm/vmscan.c` of Linux 2.6.5 (as in the patch "split active lists" by Nick
-//! Piggin, linux-kernel, 18 April 2004, which the paper's `mapped_page_cost` comes from) and of 2.6.9. As long as reclaim goes
-//! well, mapped pages that come by on the active list are put back unseen: scanned in vain. When half of the mapped share, the
-//! distress and swappiness add up to 100, they are aged like all others.
+//! From `refill_inactive_zone` and `shrink_zone` in `mm/vmscan.c` of Linux 2.6.5 (as in the patch "split active lists" by Nick Piggin, linux-kernel,
+//! 18 April 2004, from which the paper's `mapped_page_cost` comes) and of 2.6.9. As long as reclaim succeeds, mapped pages on the active list are put
+//! back unexamined, so scanning them is wasted. When half of the mapped share, the distress and swappiness add up to 100, they are aged like all
+//! others.
 //!
-//! How much of the active list is scanned changed in between. The paper's kernel, 2.6.6, scans some pages in each pass, by how much
-//! longer it is than the inactive list, whatever the pass takes from that; 2.6.9 scans both lists by their length, turn by turn.
+//! The amount of active list scanned changed in between. The paper's kernel, 2.6.6, scans some pages in each pass, in proportion to how much longer
+//! the active list is than the inactive one, however much the pass takes from the latter; 2.6.9 scans both lists in proportion to their lengths, in
+//! turn.
 
 use super::super::list::Lists;
 use super::super::pages::Frames;
@@ -17,7 +18,7 @@ use super::scan::{ReplacementPolicy, Scan, Taken};
 
 const ACTIVE: usize = 0;
 const INACTIVE: usize = 1;
-/// `/proc/sys/vm/swappiness` as it comes.
+/// `/proc/sys/vm/swappiness` by default.
 const SWAPPINESS: u32 = 60;
 
 /// How much is scanned.
@@ -29,18 +30,18 @@ pub enum Version {
     Later,
 }
 
-/// The lists, and what is remembered from one reclaim to the next.
+/// The lists, and the state kept between reclaims.
 pub struct Mixed {
     version: Version,
     lists: Lists,
     to_refill: Debt,
     to_shrink: Debt,
-    /// Where the last reclaim had to go to.
+    /// The priority that the last reclaim had to reach.
     priority: u32,
 }
 
 impl Mixed {
-    /// Empty lists.
+    /// Lists without pages.
     pub fn new(version: Version, frames: u32) -> Self {
         let (to_refill, to_shrink) = (Debt::default(), Debt::default());
         Self { version, lists: Lists::new(frames, 2), to_refill, to_shrink, priority: 12 }
@@ -63,7 +64,7 @@ impl Mixed {
         }
     }
 
-    /// A cluster of each list at a time, until one has been freed.
+    /// Takes a cluster of each list in turn, until one has been freed.
     fn in_turns(&mut self, mut refill: u32, mut shrink: u32, pages: &mut Frames, taken: &mut Taken) -> Scan {
         let (cluster, mut scan) = (cluster(pages), Scan::default());
         while refill + shrink > 0 && scan.reclaimed < u64::from(cluster) {

@@ -1,9 +1,9 @@
-//! Policies: which page goes when memory is short, one file each behind one trait.
+//! Policies: which page is evicted when memory is short, one file each behind one trait.
 //!
-//! Owns: which policies there are, and by what names they are asked for. Never touches: how any of them chooses.
+//! Owns: the list of policies, and their names on the command line. Never touches: how any of them chooses.
 //!
-//! Facts about kernels are told in our words, and no code of theirs is here. Their constants count base pages, so lengths of lists
-//! are turned into base pages before they meet one.
+//! We describe facts about kernels in our own words; none of their code is here. Their constants count base pages, so list lengths are converted to
+//! base pages before a comparison.
 
 mod anon_file;
 mod classic;
@@ -26,7 +26,7 @@ pub use scan::{ReplacementPolicy, Scan, Taken};
 pub use split::FULL_COST;
 use split::Split;
 
-/// Which one.
+/// The kind of policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PolicyKind {
@@ -34,23 +34,23 @@ pub enum PolicyKind {
     Mixed,
     /// The same lists in Linux 2.6.9, which scans both by their length.
     MixedLater,
-    /// The paper: mapped pages have an active list of their own; a mapped page costs as much as so many others, at 100 it is not aged.
+    /// The paper: mapped pages have their own active list; a mapped page costs as much as this many others, and at 100 it is not aged.
     Split(u32),
-    /// The paper's general form: an active list for each use, each with its own cost: code, read-only data, data and shared memory.
+    /// The paper's general form: one active list per use, each with its own cost: code, read-only data, data and shared memory.
     SplitByUse([u32; 4]),
-    /// Linux today: a pair of lists for what goes to swap, another for files.
+    /// Linux today: one pair of lists for memory that goes to swap, another for files.
     AnonFile,
     /// Linux today with its multi-generational LRU.
     Generations,
 }
 
 impl PolicyKind {
-    /// The same cost for code and data; shared memory, which is dear to bring back, is not aged.
+    /// The same cost for code and data; shared memory, which is expensive to bring back, is not aged.
     pub fn split_by_use(cost: u32) -> Self {
         PolicyKind::SplitByUse([cost, cost, cost, FULL_COST])
     }
 
-    /// A policy of this kind, for that many frames.
+    /// A policy of this kind for `frames` frames.
     pub fn build(self, frames: u32) -> Box<dyn ReplacementPolicy> {
         match self {
             PolicyKind::Mixed => Box::new(Mixed::new(Version::Older, frames)),
@@ -63,7 +63,7 @@ impl PolicyKind {
     }
 }
 
-/// The names by which policies are asked for; a split without a cost takes each of `--mapped-page-cost`.
+/// The names of policies on the command line; a split without a cost takes each of `--mapped-page-cost`.
 pub const NAMES: [&str; 6] = ["mixed", "mixed-2.6.9", "split", "split-by-use", "anon-file", "generations"];
 
 impl fmt::Display for PolicyKind {

@@ -1,21 +1,21 @@
-//! The paper: the active list split by what pages are used for, each part aged by its own cost.
+//! The paper: the active list split by use, each part aged according to its own cost.
 //!
-//! Owns: the active lists and how scanning is shared out among them. Never touches: the inactive list's rules, which are Linux 2.6's.
+//! Owns: the active lists, and how scanning is divided among them. Never touches: the inactive list's rules, which are Linux 2.6's.
 //!
-//! After the paper, and `shrink_active_list` and `shrink_zone` of the patch that it built on ("split active lists", Nick Piggin,
-//! linux-kernel, 18 April 2004: two lists, and `mapped_page_cost` in units of an unmapped page). At a cost of 100 a list is not aged at
-//! all, unless nothing else is left to take.
+//! From the paper, and from `shrink_active_list` and `shrink_zone` of the patch on which it is based ("split active lists", Nick Piggin,
+//! linux-kernel, 18 April 2004: two lists, and `mapped_page_cost` in units of an unmapped page). At a cost of 100 a list is not aged at all, unless
+//! nothing else is left to take.
 //!
-//! The two lists share out what the one would have been scanned, as in the patch, in proportion to their lengths divided by their costs
-//! (the patch's own formula asks for more than there is to share where nearly all pages are mapped). So what mapped pages are spared,
-//! the active cache has to bear. The lists by use are the paper's design: each is aged at a rate of its own, whatever the others are.
+//! The two lists divide the scanning that a single one would get, as in the patch, in proportion to their lengths divided by their costs (where
+//! nearly all pages are mapped, the patch's own formula distributes more than there is). So the active cache bears what mapped pages are spared. The
+//! lists by use are the paper's design: each is aged at its own rate, independently of the others.
 
 use super::super::list::Lists;
 use super::super::pages::{Class, Frames, PerClass};
 use super::classic::{self, CLUSTER, Debt, by_priority, is_referenced, shrink_inactive, sift};
 use super::scan::{ReplacementPolicy, Scan, Taken};
 
-/// A list that costs so much is not aged.
+/// A list with this cost is not aged.
 pub const FULL_COST: u32 = 100;
 
 /// The lists: the active ones first, the inactive one last.
@@ -30,7 +30,7 @@ pub struct Split {
 /// How much each list is scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rates {
-    /// A part of what all of them together would be.
+    /// A share of what all of them together would be.
     Shared,
     /// By its own length and cost.
     Own,
@@ -38,7 +38,7 @@ enum Rates {
 
 /// An active list.
 struct Group {
-    /// What a page of it costs, an unmapped one being 1; at 0 it is no dearer either.
+    /// The cost of one of its pages relative to an unmapped page, which is 1; 0 means the same as 1.
     cost: u32,
     to_refill: Debt,
 }
@@ -49,7 +49,7 @@ impl Split {
         Self::new(frames, &[cost, 1], [0, 0, 0, 0, 1], Rates::Shared)
     }
 
-    /// One list for each use, with the costs of code, read-only data, data and shared memory.
+    /// One list per use, with the costs of code, read-only data, data and shared memory.
     pub fn by_use(frames: u32, costs: [u32; 4]) -> Self {
         let [code, read_only, data, shared] = costs;
         Self::new(frames, &[code, read_only, data, shared, 1], [0, 1, 2, 3, 4], Rates::Own)
@@ -81,7 +81,7 @@ impl Split {
         };
         let mut scan = Scan::default();
         for (group, weight) in weights.into_iter().enumerate().filter(|(_, weight)| *weight > 0.0) {
-            // One more, so that even a small part is sifted through, slowly.
+            // One more, so that even a small part is scanned, slowly.
             let share = (rate * weight) as u64 + 1;
             let frames = self.groups[group].to_refill.add(share, pages);
             scan += self.refill(group, frames, pages);
@@ -93,7 +93,7 @@ impl Split {
         scan
     }
 
-    /// Length by cost of each active list.
+    /// Length divided by cost for each active list.
     fn weights(&self, lens: &[u64]) -> Vec<f64> {
         let weigh = |pauses: fn(u32) -> bool| -> Vec<f64> {
             let weight = |(group, &len): (&Group, &u64)| match group.cost {

@@ -1,10 +1,10 @@
-//! Whole runs: that they are repeatable, and what of the paper's shape comes out.
+//! Whole runs: that they are repeatable, and which parts of the paper's shape they show.
 
 use super::*;
 
 const GIB: u64 = 1 << 30;
 
-/// Coarse pages, so that it is quick.
+/// Large model pages, so that it is quick.
 fn run(trace: &TraceChoice, policy: PolicyKind, memory: u64) -> SimulationOutcome {
     let setup =
         TraceSetup { memory: Bytes(memory), page: Bytes(1 << 20), disk: Bytes(100 << 20), resident: 0.4, seed: 1 };
@@ -28,7 +28,7 @@ fn the_same_arguments_give_the_same_figures() {
 
 #[test]
 fn where_programs_fill_memory_mixed_lists_get_slower_with_it_and_split_ones_do_not() {
-    // The paper's figures 1 and 5: process pages that are aged come back, the more the longer a list takes to come round.
+    // The paper's figures 1 and 5: process pages that are aged come back, and more of them the longer a list takes to cycle.
     let of = |policy, gib| run(&TraceChoice::Crowded, policy, gib * GIB);
     let mixed = [4, 8, 16].map(|gib| of(PolicyKind::MixedLater, gib));
     let split = [4, 8, 16].map(|gib| of(PolicyKind::split_by_use(100), gib));
@@ -44,12 +44,12 @@ fn where_programs_fill_memory_mixed_lists_get_slower_with_it_and_split_ones_do_n
 
 #[test]
 fn what_the_paper_says_of_scanning_is_not_what_the_lists_do() {
-    // With more memory, Linux 2.6.6 scans less for each page that it reclaims: how much it scans of the active list in a pass does not
-    // depend on memory, and how much of the inactive one does.
+    // With more memory, Linux 2.6.6 scans less per page that it reclaims: the amount of active list scanned in a pass does not depend on memory, but
+    // the amount of inactive list does.
     let scanned =
         |gib| run(&TraceChoice::Writers, PolicyKind::Mixed, gib * GIB).account.scanned_per_reclaimed().unwrap();
     assert!(scanned(2) > scanned(4) && scanned(4) > scanned(16));
-    // Where no mapped page is aged because they have less than 80 % of memory, the disk sets the pace, and not the lists.
+    // If mapped pages have less than 80 % of memory, none of them is aged, and the disk is the bottleneck, not the lists.
     let [small, large] = [4, 16].map(|gib| mib_per_second(&run(&TraceChoice::Writers, PolicyKind::Mixed, gib * GIB)));
     assert!((large / small - 1.0).abs() < 0.01, "{small} {large}");
 }

@@ -1,9 +1,9 @@
 //! A database whose buffers are page cache, under a backup; and one whose buffers are shared memory, beside writers.
 //!
-//! Owns: the database and the backup. Never touches: when the disk writes what.
+//! Owns: the database and the backup. Never touches: the disk's order of writing.
 //!
-//! The backup reads a large tree once, front to back: its pages are used once each, and whatever room they are given is taken from the
-//! database. Whoever wants to know whether a page of shared memory was used has to read the page tables of all who map it.
+//! The backup reads a large tree once, front to back: each of its pages is used once, and any space given to them is taken from the database. Finding
+//! out whether a page of shared memory was used takes reading the page tables of all processes that map it.
 
 use anyhow::Result;
 use heat::units::Bytes;
@@ -18,14 +18,14 @@ use crate::lists::pages::Class;
 
 /// The files of a database under backup, as a share of memory.
 const FILES: f64 = 0.6;
-/// Reads and writes of its buffers. An assumption.
+/// Reads and writes of its buffers per second. An assumption.
 const USES_OF_FILES: f64 = 10_000.0;
-/// The shared memory of the other one, as a share of all.
+/// The shared memory of the other database, as a share of all memory.
 const SHARED: f64 = 0.5;
 const PROCESSES: u32 = 256;
-/// An assumption.
+/// Per second. An assumption.
 const USES_OF_SHARED: f64 = 20_000.0;
-/// One in so many writes.
+/// The ratio of reads to writes.
 const READS_PER_WRITE: u32 = 10;
 
 /// Uses of buffers.
@@ -35,12 +35,12 @@ struct Database {
     uses: TickRate,
 }
 
-/// Reads of files that nobody reads again.
+/// Reads of files that are read only once.
 struct Backup {
     reads: TickRate,
 }
 
-/// The database's program holds half of what resident programs do elsewhere.
+/// The database's program has half of the memory of resident programs in other traces.
 pub fn under_backup(setup: &TraceSetup) -> Trace {
     let mut layout = Layout::default();
     let program = program(&mut layout, setup, 2.0);
@@ -54,7 +54,7 @@ pub fn under_backup(setup: &TraceSetup) -> Trace {
     Trace::new(setup, layout, description, vec![Box::new(program), Box::new(database), Box::new(backup)])
 }
 
-/// Each process also has memory of its own, a quarter of what resident programs have elsewhere.
+/// Each process also has its own memory, in total a quarter of that of resident programs in other traces.
 pub fn in_shared_memory(setup: &TraceSetup) -> Trace {
     let mut layout = Layout::default();
     let buffers = setup.pages(setup.memory.share(SHARED));
@@ -69,7 +69,7 @@ pub fn in_shared_memory(setup: &TraceSetup) -> Trace {
     Trace::new(setup, layout, description, sources)
 }
 
-/// Memory of processes: one in so many parts of what resident programs have elsewhere.
+/// Memory of processes: that of resident programs in other traces, divided by `parts`.
 fn program(layout: &mut Layout, setup: &TraceSetup, parts: f64) -> Resident {
     let data: Bytes = setup.memory.share(setup.resident / parts);
     Resident::add(layout, Class::Data, setup.pages(data), 0.2, 1)

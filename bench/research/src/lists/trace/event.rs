@@ -1,6 +1,6 @@
-//! What happens in a tick of a trace, and what a trace is made for.
+//! The events in a tick of a trace, and the setup of a trace.
 //!
-//! Owns: events, the pages that they are about, rates. Never touches: which trace has which of them.
+//! Owns: events, their pages, rates. Never touches: which trace has which of them.
 
 use anyhow::Result;
 use heat::units::Bytes;
@@ -9,45 +9,45 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::super::pages::{Class, PerClass};
 
-/// Ticks in a second of a disk that only writes what the trace writes.
+/// Ticks in a second, if the disk only writes what the trace writes.
 pub const TICKS_PER_SECOND: u32 = 16;
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
-    /// A program writes a new page of a file that nobody reads again.
+    /// A program writes a new page of a file that is not read again.
     Write {
-        /// Whose files the disk writes together.
+        /// The disk writes the files of one writer together.
         writer: u32,
     },
-    /// A program reads a page of a file that nobody reads again.
+    /// A program reads a page of a file that is not read again.
     Read,
-    /// A page that has a number is used: by the processor where it is mapped, else by a system call.
+    /// A page with a number is used: by the processor if it is mapped, otherwise by a system call.
     Use {
         /// Its number.
         page: u32,
-        /// Whether it is changed.
+        /// Whether it is modified.
         write: bool,
     },
 }
 
-/// Whatever of a trace makes something happen.
+/// A part of a trace that produces events.
 pub trait EventSource {
-    /// Adds what happens in the next tick. Errors: a recording cannot be read.
+    /// Adds the events of the next tick. Errors: a recording cannot be read.
     fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<TraceEvent>) -> Result<()>;
 }
 
-/// What happens.
+/// A trace.
 pub struct Trace {
     /// The pages with numbers.
     pub layout: Layout,
-    /// In words.
+    /// A description.
     pub description: String,
     sources: Vec<Box<dyn EventSource>>,
     random: Xoshiro256PlusPlus,
 }
 
-/// Pages with numbers, from 0 on.
+/// Pages with numbers from 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layout {
     classes: Vec<Class>,
@@ -55,28 +55,28 @@ pub struct Layout {
     pub mappers: PerClass<u32>,
 }
 
-/// What a trace is made for.
+/// The setup for which a trace is made.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceSetup {
     /// The machine's memory.
     pub memory: Bytes,
     /// Bytes in a page of the model.
     pub page: Bytes,
-    /// Bytes a second that the disk reads or writes in one go.
+    /// The disk's sequential speed, in bytes a second.
     pub disk: Bytes,
     /// The share of memory that resident programs take.
     pub resident: f64,
-    /// Where random numbers start.
+    /// The seed of random numbers.
     pub seed: u64,
 }
 
 impl Trace {
-    /// Of these sources, whose pages the layout has.
+    /// A trace of these sources, whose pages are in the layout.
     pub fn new(setup: &TraceSetup, layout: Layout, description: String, sources: Vec<Box<dyn EventSource>>) -> Self {
         Self { layout, description, sources, random: Xoshiro256PlusPlus::seed_from_u64(setup.seed) }
     }
 
-    /// Replaces what is in the buffer by the events of the next tick. Errors: a recording cannot be read.
+    /// Replaces the contents of the buffer with the events of the next tick. Errors: a recording cannot be read.
     pub fn tick(&mut self, events: &mut Vec<TraceEvent>) -> Result<()> {
         events.clear();
         self.sources.iter_mut().try_for_each(|source| source.tick(&mut self.random, events))
@@ -84,17 +84,17 @@ impl Trace {
 }
 
 impl Layout {
-    /// How many there are.
+    /// The number of pages.
     pub fn pages(&self) -> u32 {
         self.classes.len() as u32
     }
 
-    /// What a page is used for.
+    /// The class of a page.
     pub fn class(&self, page: u32) -> Class {
         self.classes[page as usize]
     }
 
-    /// Adds pages of a class that so many processes map; returns the number of the first.
+    /// Adds pages of a class that this many processes map; returns the number of the first.
     pub fn add(&mut self, class: Class, pages: u32, mappers: u32) -> u32 {
         let first = self.pages();
         self.classes.resize(first as usize + pages as usize, class);
@@ -104,18 +104,18 @@ impl Layout {
 }
 
 impl TraceSetup {
-    /// Pages in so many bytes; at least one.
+    /// Model pages in this many bytes; at least one.
     pub fn pages(&self, bytes: Bytes) -> u32 {
         u32::try_from(bytes.0 / self.page.0).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Pages that the disk reads or writes.
+    /// The rate of pages that the disk reads or writes.
     pub fn disk_rate(&self) -> TickRate {
         TickRate::per_second(self.disk.0 as f64 / self.page.0 as f64)
     }
 }
 
-/// So many a tick where that is no whole number.
+/// A rate per tick that need not be a whole number.
 #[derive(Clone, Copy, Debug)]
 pub struct TickRate {
     per_tick: f64,
@@ -123,12 +123,12 @@ pub struct TickRate {
 }
 
 impl TickRate {
-    /// Nothing is owed yet.
+    /// A rate without a remainder yet.
     pub fn per_second(per_second: f64) -> Self {
         Self { per_tick: per_second / f64::from(TICKS_PER_SECOND), owed: 0.0 }
     }
 
-    /// Those of the next tick.
+    /// The number for the next tick.
     pub fn next(&mut self) -> u32 {
         self.owed += self.per_tick;
         let whole = self.owed.floor();

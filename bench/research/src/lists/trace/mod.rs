@@ -1,9 +1,9 @@
-//! Traces: who uses which page, tick by tick. The same for every policy, because nothing that a policy does can change them.
+//! Traces: which pages are used, tick by tick. They are the same for every policy, because a policy cannot change them.
 //!
-//! Owns: which traces there are, and by what names they are asked for. Never touches: memory; whether a page is in it is not known here.
+//! Owns: the list of traces, and their names on the command line. Never touches: memory; a trace does not know whether a page is in it.
 //!
-//! A tick's events are written to a buffer that is used again, so that a trace of any length takes the memory of its longest tick.
-//! Random numbers come from a seed; the same seed gives the same trace.
+//! A tick's events are written to a reused buffer, so a trace of any length takes only the memory of its longest tick. Random numbers come from a
+//! seed; the same seed gives the same trace.
 
 mod database;
 mod event;
@@ -21,12 +21,12 @@ use anyhow::Result;
 
 pub use event::{Layout, TICKS_PER_SECOND, Trace, TraceEvent, TraceSetup};
 
-/// A trace, as it is asked for.
+/// The choice of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceChoice {
     /// The paper's: 1,024 processes write files of 100 KB to 5 MB beside resident programs.
     Writers,
-    /// The same, with programs in 85 % of memory: Linux 2.6 ages mapped pages only where they have 80 % (with its usual swappiness).
+    /// The same, with programs in 85 % of memory: Linux 2.6 ages mapped pages only if they take 80 % (with its default swappiness).
     Crowded,
     /// A backup reads a large tree once, beside a database whose buffers are page cache.
     Backup,

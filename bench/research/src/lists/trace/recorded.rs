@@ -1,10 +1,10 @@
-//! A recording of a real process, beside the paper's writers: what it was seen to walk is what it uses here.
+//! A recording of a real process, beside the paper's writers: the process uses the pages that it was observed to walk.
 //!
-//! Owns: turning observations into uses of pages, again and again from the beginning. Never touches: recordings' files beyond reading.
+//! Owns: turning observations into uses of pages, in an endless loop. Never touches: the files of recordings, except for reading.
 //!
-//! Of the pages of a region a recording keeps how many were walked, not which; the first so many stand for them. What was seen in an
-//! observation's window is used at once when its time has come. Who writes is not recorded: anonymous and shared memory is changed
-//! when it comes, and later only read. Memory that is mapped privately from a file counts as read-only data.
+//! A recording has the number of a region's pages that were walked, not which ones; the first that many pages stand for them. The pages of an
+//! observation's window are all used at its time. Recordings do not distinguish writes: anonymous and shared memory is modified when it comes in, and
+//! only read afterwards. Memory mapped privately from a file counts as read-only data.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ use super::event::{EventSource, Layout, TICKS_PER_SECOND, Trace, TraceEvent, Tra
 use super::writers::Files;
 use crate::lists::pages::Class;
 
-/// What a recording saw.
+/// A recording's contents.
 struct Recorded {
     path: PathBuf,
     /// By address.
@@ -29,7 +29,7 @@ struct Recorded {
     base_pages: usize,
     recording: Recording<BufReader<File>>,
     next: Option<Moment>,
-    /// When the recording was begun to be read, in time of the trace, and how long it is.
+    /// When replay of the recording began, in the trace's time, and its length.
     begun: Nanos,
     length: Nanos,
     ticks: u64,
@@ -41,7 +41,7 @@ struct RecordedRegion {
     was_there: bool,
 }
 
-/// The whole trace. Reads the recording once, to know what there is. Errors: it cannot be read, or is not a recording.
+/// The whole trace. Reads the recording once to find out its pages. Errors: it cannot be read, or is not a recording.
 pub fn trace(path: &Path, setup: &TraceSetup) -> Result<Trace> {
     let (mut layout, mut regions, mut length) = (Layout::default(), BTreeMap::new(), Nanos(0));
     for moment in Recording::open(path)? {
@@ -78,7 +78,7 @@ impl Recorded {
         Nanos(self.ticks * 1_000_000_000 / u64::from(TICKS_PER_SECOND))
     }
 
-    /// The next observation, from the beginning again after the last.
+    /// The next observation; starts over after the last.
     fn take_next(&mut self) -> Result<Moment> {
         if let Some(moment) = self.next.take() {
             return Ok(moment);
@@ -87,14 +87,14 @@ impl Recorded {
             return Ok(moment?);
         }
         self.recording = Recording::open(&self.path)?;
-        // At least a tick each time, however short it is.
+        // At least a tick each time, however short the recording is.
         self.begun = Nanos(self.begun.0 + self.length.0.max(1_000_000_000 / u64::from(TICKS_PER_SECOND)));
         self.recording.next().map_or_else(|| unreachable!("a recording without observations says so"), |next| Ok(next?))
     }
 
     fn use_regions(&mut self, heat: &Heat, events: &mut Vec<TraceEvent>) {
         for region in &heat.regions {
-            // A recording that was written to between two readings may have more.
+            // A recording that was appended to between two readings may have more.
             let Some(known) = self.regions.get_mut(&region.start.0) else { continue };
             let new = !std::mem::replace(&mut known.was_there, true);
             let used = if region.huge && region.walked_in_window > 0 {

@@ -1,4 +1,4 @@
-//! Programs that are there all the time: some of their memory is in use every second, the rest every ten minutes or so.
+//! Programs that run all the time: some of their memory is used every second, the rest every ten minutes or so.
 //!
 //! Owns: which of their pages are used when. Never touches: other pages.
 
@@ -9,14 +9,14 @@ use rand::rngs::Xoshiro256PlusPlus;
 use super::event::{EventSource, Layout, TickRate, TraceEvent};
 use crate::lists::pages::Class;
 
-/// How often a page that is hot is used, on average.
+/// The average interval between uses of a hot page.
 const HOT_SECONDS: f64 = 1.0;
-/// How often one that is not is used: by a check, a timer, a rare request.
+/// The same for other pages: used by a check, a timer, a rare request.
 const COLD_SECONDS: f64 = 600.0;
-/// Programs start over some seconds; so many pages come in a tick.
+/// Programs start over several seconds; this many pages come in per tick.
 const STARTED_PER_TICK: u32 = 2048;
 
-/// Some memory of theirs.
+/// A part of their memory.
 pub struct Resident {
     first: u32,
     pages: u32,
@@ -28,7 +28,7 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Adds so many pages to a layout, of which a share is hot and so many processes map each.
+    /// Adds pages to a layout, of which `hot_share` is hot; `mappers` processes map each.
     pub fn add(layout: &mut Layout, class: Class, pages: u32, hot_share: f64, mappers: u32) -> Self {
         let first = layout.add(class, pages, mappers);
         let hot = ((f64::from(pages) * hot_share) as u32).clamp(1, pages);
@@ -46,7 +46,7 @@ impl Resident {
 }
 
 impl EventSource for Resident {
-    /// While programs start, each page is used for the first time.
+    /// During the start of programs, each page is used for the first time.
     fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<TraceEvent>) -> Result<()> {
         let starts = (self.pages - self.started).min(STARTED_PER_TICK);
         let (first, started, writes) = (self.first, self.started, self.writes);

@@ -16,7 +16,7 @@ fn setup() -> TraceSetup {
     TraceSetup { memory: Bytes(1 << 30), page: Bytes(64 << 10), disk: Bytes(100 << 20), resident: 0.4, seed: 1 }
 }
 
-/// The events of so many ticks.
+/// The events of this many ticks.
 fn events(trace: &mut Trace, ticks: u32) -> Vec<TraceEvent> {
     let (mut all, mut tick) = (Vec::new(), Vec::new());
     for _ in 0..ticks {
@@ -60,7 +60,7 @@ fn programs_use_what_is_hot_every_second_and_the_rest_rarely() {
     let mut trace = writers::trace(&setup());
     let layout = trace.layout.clone();
     let data: Vec<u32> = (0..layout.pages()).filter(|&page| layout.class(page) == Class::Data).collect();
-    // Start, and after it half a minute.
+    // The start, and half a minute after it.
     events(&mut trace, 10);
     let (mut uses, mut touched) = (0, BTreeSet::new());
     for event in events(&mut trace, 30 * TICKS_PER_SECOND) {
@@ -74,7 +74,7 @@ fn programs_use_what_is_hot_every_second_and_the_rest_rarely() {
     let (hot, all) = (data.len() as f64 / 5.0, data.len() as f64);
     let expected = 30.0 * hot + 30.0 / 600.0 * (all - hot);
     assert!((f64::from(uses) / expected - 1.0).abs() < 0.02, "{uses} uses, {expected} expected");
-    // All that is hot, and a twentieth of the rest.
+    // All hot pages, and a twentieth of the rest.
     let share = touched.len() as f64 / all;
     assert!((0.22..0.25).contains(&share), "{share} of the data was used");
 }
@@ -159,11 +159,11 @@ fn a_recordings_walked_pages_are_used_when_they_were_again_and_again() {
         });
         used.collect::<Vec<_>>()
     };
-    // What is present is 64 base pages, four of these, and comes first; anonymous memory is changed then.
+    // The pages present, 64 base pages or four model pages, come in first; anonymous memory is modified then.
     let start: Vec<(u32, bool)> = (0..4).map(|page| (page, true)).chain((32..36).map(|page| (page, false))).collect();
     assert_eq!(second(), start);
     assert_eq!(second(), [(0, false), (32, false), (33, false)]);
-    // From the beginning again: 17 base pages are two of these.
+    // From the beginning again: 17 base pages are two model pages.
     assert_eq!(second(), [(0, false), (1, false)]);
     assert_eq!(second(), [(0, false), (32, false), (33, false)]);
 }

@@ -1,9 +1,9 @@
-//! The paper's load: 1,024 processes, each writing one file of 100 KB to 5 MB after the other, as fast as the disk takes them.
+//! The paper's load: 1,024 processes, each writing one file of 100 KB to 5 MB after the other, as fast as the disk allows.
 //!
-//! Owns: the writers and their files. Never touches: when the disk writes what.
+//! Owns: the writers and their files. Never touches: the disk's order of writing.
 //!
-//! Beside them programs hold a share of memory: a hot part of it is used every second, the rest every ten minutes or so. Writers also
-//! touch the file system's own buffers: a few with each file, again and again, which makes them the only cache that is used twice.
+//! Beside them programs hold a share of memory: they use a hot part of it every second, the rest every ten minutes or so. Writers also touch the file
+//! system's own buffers: a few with each file, repeatedly, which makes them the only cache that is used twice.
 
 use anyhow::Result;
 use heat::units::Bytes;
@@ -18,14 +18,14 @@ const WRITERS: u32 = 1024;
 const FILE_BYTES: std::ops::RangeInclusive<u64> = 100 << 10..=5 << 20;
 /// Inodes, directories and maps of free blocks that a file system of some hundred GB keeps touching. An assumption.
 const BUFFERS: Bytes = Bytes(32 << 20);
-/// Of them, touched for each file: directory, inode, map.
+/// The number of them touched for each file: directory, inode, map.
 const BUFFERS_PER_FILE: u32 = 3;
-/// The code that every process runs, and the data that comes with it. An assumption.
+/// The code that every process runs, and its data. An assumption.
 const CODE: Bytes = Bytes(32 << 20);
 
-/// The writers alone, as other traces have them too.
+/// The writers alone, which other traces have, too.
 pub struct Files {
-    /// What is left to write of each writer's file, in pages.
+    /// The pages left to write of each writer's file.
     left: Vec<u32>,
     page: Bytes,
     writes: TickRate,
@@ -33,7 +33,7 @@ pub struct Files {
     first_buffer: u32,
 }
 
-/// The whole trace; its first tick is the programs' start.
+/// The whole trace; in its first ticks the programs start.
 pub fn trace(setup: &TraceSetup) -> Trace {
     let mut layout = Layout::default();
     let code = setup.pages(CODE);
@@ -52,7 +52,7 @@ pub fn trace(setup: &TraceSetup) -> Trace {
 }
 
 impl Files {
-    /// As fast as the disk takes them; their file system's buffers are added to the layout.
+    /// Writers as fast as the disk allows; adds their file system's buffers to the layout.
     pub fn add(layout: &mut Layout, setup: &TraceSetup) -> Self {
         let buffers = setup.pages(BUFFERS);
         let first_buffer = layout.add(Class::Cache, buffers, 0);

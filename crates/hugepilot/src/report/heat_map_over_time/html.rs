@@ -1,6 +1,6 @@
-//! The heat map as one page for a browser, which needs nothing else.
+//! The heat map as one self-contained page for a browser.
 //!
-//! Owns: the page. Never touches: the network; script and data are part of it.
+//! Owns: the page. Never touches: the network; script and data are in the page.
 
 #![expect(non_camel_case_types, reason = "the type of an object's field is named like the field")]
 
@@ -18,7 +18,7 @@ pub fn page(heat_map: &HeatMapOverTime) -> String {
         rows: heat_map.rows.iter().map(|row| (row.start.to_string(), row.regions, &row.mapping)).collect::<Vec<_>>(),
         seconds: heat_map.times.iter().map(|time| time.seconds()).collect::<Vec<_>>(),
         hottest: heat_map.hottest(),
-        // Of each column, page walks a second, the share on huge pages, and bytes present.
+        // For each cell of a column: page walks a second, the share on huge pages, and bytes present.
         cells: heat_map.cells.iter().map(|column| column.iter().map(cell).collect()).collect::<Vec<Vec<_>>>(),
     };
     let data = serde_json::to_string(&data).expect("numbers and text cannot fail");
@@ -29,7 +29,7 @@ fn rounded(share: f64) -> f64 {
     (share * 100.0).round() / 100.0
 }
 
-/// Names of mappings are foreign text: nothing in them may end the script that they stand in.
+/// Names of mappings are untrusted text: nothing in them may end the script that contains them.
 fn harmless(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

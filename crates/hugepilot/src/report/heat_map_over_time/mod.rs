@@ -1,6 +1,6 @@
 //! Heat over time: addresses from top to bottom, observations from left to right.
 //!
-//! Owns: the grid that all pictures show, and the pictures ([`html`], [`png`]). Never touches: where they are kept.
+//! Owns: the grid that all pictures show, and the pictures ([`html`], [`png`]). Never touches: where they are saved.
 
 pub mod html;
 pub mod png;
@@ -11,24 +11,24 @@ use heat::units::{Address, BASE_PAGE, Bytes, Nanos};
 use heat::{Heat, Region};
 use pilot::recording::Moment;
 
-/// More rows or columns than this nobody tells apart on a screen.
+/// Nobody can tell more rows or columns than this apart on a screen.
 const MOST_ROWS: usize = 384;
 const MOST_COLUMNS: usize = 720;
 
 /// Observations of one process as a grid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeatMapOverTime {
-    /// What it is about, for people.
+    /// The title, for people.
     pub title: String,
-    /// From low addresses to high ones; memory that was never present is left out.
+    /// Low addresses first; memory that was never present is left out.
     pub rows: Vec<Row>,
-    /// When the observations of each column ended, the last of them.
+    /// For each column, the end of its last observation.
     pub times: Vec<Nanos>,
-    /// For each column, one cell a row.
+    /// For each column, one cell per row.
     pub cells: Vec<Vec<Cell>>,
 }
 
-/// Takes observations one by one, and keeps no more of them than a heat map shows.
+/// Takes observations one by one, and keeps no more data than a heat map shows.
 #[derive(Clone, Debug, Default)]
 pub struct HeatMapRecorder {
     names: BTreeMap<Address, String>,
@@ -37,7 +37,7 @@ pub struct HeatMapRecorder {
     per_column: usize,
 }
 
-/// Neighbouring observations, added up.
+/// Consecutive observations, added up.
 #[derive(Clone, Debug, Default)]
 struct Column {
     until: Nanos,
@@ -46,18 +46,18 @@ struct Column {
     regions: BTreeMap<Address, Cell>,
 }
 
-/// One or more neighbouring regions of one mapping.
+/// One or more adjacent regions of one mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Where the first region starts.
     pub start: Address,
-    /// Regions in it.
+    /// The number of regions in it.
     pub regions: usize,
     /// The mapping's name, for people.
     pub mapping: String,
 }
 
-/// What was seen in one row at one time; of several observations, the mean.
+/// What was observed in one row at one time; the mean of several observations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cell {
     /// Page walks a second of all its regions.
@@ -69,7 +69,7 @@ pub struct Cell {
 }
 
 impl HeatMapRecorder {
-    /// Adds the observation that follows.
+    /// Adds the next observation.
     pub fn take(&mut self, moment: &Moment) {
         let heat = &moment.heat;
         for region in &heat.regions {
@@ -90,7 +90,7 @@ impl HeatMapRecorder {
         }
     }
 
-    /// The heat map of all that was taken.
+    /// The heat map of all observations taken.
     pub fn heat_map(&self, title: String) -> HeatMapOverTime {
         let rows = rows(&self.names);
         let together = self.columns.len().div_ceil(MOST_COLUMNS).max(1);
@@ -143,8 +143,8 @@ impl HeatMapOverTime {
     }
 }
 
-/// How hot a cell is on the scale that all pictures share: 0 for no walks to 1 for the hottest, each step of a quarter standing for
-/// a tenth of the walks.
+/// How hot a cell is on the scale that all pictures share, from 0 (no walks) to 1 (the hottest); each quarter of the scale stands for a factor of ten
+/// in walks.
 pub fn warmth(walks_per_second: f64, hottest: f64) -> f64 {
     let decades = 4.0;
     if walks_per_second > 0.0 && hottest > 0.0 {
@@ -154,7 +154,7 @@ pub fn warmth(walks_per_second: f64, hottest: f64) -> f64 {
     }
 }
 
-/// Every region that was ever present, neighbours of one mapping put together where there are too many.
+/// Every region that was ever present; adjacent regions of one mapping share a row where there are too many.
 fn rows(names: &BTreeMap<Address, String>) -> Vec<Row> {
     let per_row = names.len().div_ceil(MOST_ROWS).max(1);
     let mut rows: Vec<Row> = Vec::new();
@@ -175,7 +175,7 @@ fn name<'a>(heat: &'a Heat, region: &Region) -> &'a str {
     }
 }
 
-/// The means of a column, one a row.
+/// The means of a column, one per row.
 fn cells(rows: &[Row], column: &Column) -> Vec<Cell> {
     let mut cells = vec![Cell::default(); rows.len()];
     for (&start, sum) in &column.regions {

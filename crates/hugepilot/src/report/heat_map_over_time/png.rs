@@ -57,7 +57,7 @@ fn draw(heat_map: &HeatMapOverTime, pixels: &mut [u8]) -> Result<(), Box<dyn std
     Ok(())
 }
 
-/// As in the page: dark blue through red to yellow, and green for huge pages.
+/// The colours of the page: dark blue through red to yellow, and green for huge pages.
 fn color(cell: &Cell, hottest: f64) -> RGBColor {
     const SCALE: [(f64, f64, f64); 3] = [(40.0, 60.0, 160.0), (215.0, 40.0, 50.0), (255.0, 215.0, 40.0)];
     let walked = cell.walks_per_second > 0.0;

@@ -3,7 +3,7 @@
 use heat::clearing::Clearing;
 use serde::Serialize;
 
-/// The same in every document that has it. Rates are null where nobody had to know, or where the kernel does not tell.
+/// The same fields in every document. Rates are null where nobody needed them, or where the kernel does not report them.
 pub(super) fn clearing(clearing: Clearing) -> impl Serialize {
     object! {
         method: clearing.method,

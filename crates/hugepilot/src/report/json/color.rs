@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::document;
 
-/// What was found out of page colors.
+/// The result of the probe for page colors.
 pub fn color(probe: &Probe) -> String {
     document(&object! {
         cpu: probe.cpu,
@@ -19,7 +19,7 @@ pub fn color(probe: &Probe) -> String {
 
 fn cache(finding: &Finding) -> impl Serialize {
     let cache = finding.cache;
-    // How many times as long reads of pages that share a color take.
+    // How many times longer reads of pages that share a color take.
     let slowdown = finding.slowdown.map(|interval| {
         object! {
             estimate: interval.estimate,
@@ -55,7 +55,7 @@ fn obstacle_name(obstacle: ColorObstacle) -> &'static str {
     }
 }
 
-/// What pages to choose from would take, where that is too much, and what there is.
+/// The memory needed to choose pages from, where that is too much, and the memory available.
 fn memory(obstacle: ColorObstacle) -> Option<impl Serialize> {
     let ColorObstacle::Memory { needed, available } = obstacle else { return None };
     Some(object! { needed_bytes: needed, available_bytes: available })

@@ -1,4 +1,4 @@
-//! An explanation: which memory is on huge pages, why the rest is not, and whether more would pay.
+//! An explanation: which memory is on huge pages, why the rest is not, and whether more would help.
 
 use pilot::explain::Explained;
 use serde::Serialize;

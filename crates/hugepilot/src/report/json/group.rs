@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{document, summary};
 
-/// The group: each process, each shared object with its mappings. In the totals shared memory is counted once.
+/// The group: each process, and each shared object with its mappings. Totals count shared memory once.
 pub fn group(seen: &GroupSeen) -> String {
     let (group, private, shared) = (&seen.group, seen.group.private(), seen.group.shared());
     let totals = object! {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::report::LaunchReport;
 
-/// `largest` is when the program had most memory, which is what the share is of.
+/// `largest` is when the program had the most memory; shares refer to that.
 pub(super) fn launch(report: LaunchReport) -> impl Serialize {
     let (recipe, account) = (&report.prepared.recipe, report.account);
     let environment = recipe.variables.iter().map(|variable| (variable.name, &variable.value));

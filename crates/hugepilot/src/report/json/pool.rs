@@ -1,4 +1,4 @@
-//! The pools of reserved huge pages: how they stand, what resizing came to, what makes them last.
+//! The pools of reserved huge pages: their counts, the result of resizing, and what makes them survive a reboot.
 
 use kernel::hugetlb::{FileSystem, NodePool, Pool};
 use kernel::hugetlb_limits::Limit;
@@ -27,12 +27,12 @@ pub fn pools(view: &View) -> String {
     })
 }
 
-/// What resizing came to, pool by pool.
+/// The result of resizing, pool by pool.
 pub fn resized(all: &[Resized]) -> String {
     document(&object! { changes: all.iter().map(change).collect::<Vec<_>>() })
 }
 
-/// The files that make pools last.
+/// The files that make pools survive a reboot.
 pub fn persist(report: &PersistReport) -> String {
     let next_step = |step: &NextStep| {
         let (command, why) = pool_words::next_step(step);

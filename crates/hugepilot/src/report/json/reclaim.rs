@@ -1,4 +1,4 @@
-//! Reclaim: what memory is used for, what was reclaimed, and what that has changed.
+//! Reclaim: what memory is used for, what was reclaimed, and what that changed.
 
 use heat::memory_use::MemoryUse;
 use kernel::page_use::Age;
@@ -9,12 +9,12 @@ use serde::Serialize;
 use super::{document, line};
 use crate::report::ReclaimStatusReport;
 
-/// How reclaim stands, whole.
+/// The complete state of reclaim.
 pub fn reclaim(state: &ReclaimState) -> String {
     line(state)
 }
 
-/// What memory is used for, and how reclaim stands.
+/// What memory is used for, and the state of reclaim.
 pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
     document(&object! {
         census: report.census.ok().map(census),

@@ -4,12 +4,12 @@ use pilot::engine::shared_state::State;
 
 use super::{document, line};
 
-/// The state of a running pilot, whole.
+/// The complete state of a running pilot.
 pub fn status(state: &State) -> String {
     line(state)
 }
 
-/// What the daemon gave back; it paused the process. Fewer fields than when the command gives back by itself: the daemon tells no more.
+/// What the daemon gave back; it also paused the process. Fewer fields than when the command itself gives back, because the daemon reports no more.
 pub fn given_back_by_daemon(pid: u32, regions: u64) -> String {
     document(&object! { pid, applied: regions, paused: true })
 }

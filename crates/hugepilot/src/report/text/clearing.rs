@@ -1,10 +1,10 @@
-//! How accessed bits were cleared, why that way, and what else depends on them.
+//! How accessed bits were cleared, why that way, and what that affects.
 
 use heat::clearing::{CallSample, ClearReason, Clearing};
 use heat::units::Nanos;
 use pilot::words::{count, count_of};
 
-/// One line for the way, and a warning where reclaim loses by it.
+/// One line for the method, and a warning where it harms reclaim.
 pub(super) fn clearing(clearing: &Clearing) -> Vec<String> {
     let mut lines = vec![way(clearing)];
     lines.extend(clearing.reclaim.map(|reclaim| {
@@ -59,7 +59,7 @@ fn rates(calls: &CallSample) -> String {
     }
 }
 
-/// To whole milliseconds: it is an estimate.
+/// Rounded to whole milliseconds, because it is an estimate.
 fn rounded(time: Nanos) -> String {
     format!("{} ms", count(time.0.div_ceil(1_000_000)))
 }

@@ -7,7 +7,7 @@ use pilot::words::{count, name};
 
 use super::joined;
 
-/// What was found out of page colors.
+/// The result of the probe for page colors.
 pub fn color(probe: &Probe) -> String {
     let place = if probe.virtual_machine { ", in a virtual machine" } else { "" };
     let mut lines = vec![format!("processor {} ({}){place}", probe.cpu, probe.model), String::new()];

@@ -1,4 +1,4 @@
-//! What to expect of a promotion, said before it begins.
+//! What to expect of a promotion, printed before it begins.
 //!
 //! Owns: these words. Never touches: how it is estimated.
 
@@ -8,7 +8,7 @@ use pilot::words::count_of;
 use super::joined;
 use crate::report::Expectation;
 
-/// What to expect, said before acting.
+/// What to expect, printed before acting.
 pub fn expectation(expectation: &Expectation) -> String {
     joined(vec![expected(expectation)])
 }
@@ -25,7 +25,7 @@ pub(super) fn expected(expectation: &Expectation) -> String {
     )
 }
 
-/// What being fast will do, said before anything is promoted.
+/// What `--fast` will cost the program, printed before anything is promoted.
 pub fn fast(max_slowdown: Slowdown, stall: Nanos) -> String {
     format!(
         "hugepilot: promoting fast: the program may lose {max_slowdown} of its speed meanwhile, in stalls of up to about {stall} (as collapses of \

@@ -1,4 +1,4 @@
-//! The explanation: which memory is on huge pages, why the rest is not, and whether more would pay.
+//! The explanation: which memory is on huge pages, why the rest is not, and whether more would help.
 
 use heat::Meaning;
 use heat::units::Bytes;
@@ -12,7 +12,7 @@ use super::joined;
 use crate::report::table::table;
 use crate::report::{AfterRestart, ExplainReport, mapping_name};
 
-/// Mappings told about one by one; the others are added up in JSON only.
+/// Mappings explained one by one; only JSON has the others.
 const MOST: usize = 8;
 const NAME_LIMIT: usize = 40;
 
@@ -133,14 +133,14 @@ fn details(explained: &Explained, meaning: Meaning) -> Vec<String> {
     lines.extend(smaller.map(|size| format!("  {size} on smaller huge pages (8 KiB to 1 MiB)")));
     lines.extend(explained.not_huge.iter().map(|(&reason, size)| format!("  {size} not huge: {}", why(reason))));
     let told: Vec<&str> = explained.not_huge.keys().map(|&reason| why(reason)).collect();
-    // What keeps the kernel from it often keeps the pilot, too.
+    // What keeps the kernel from promoting often keeps the pilot from it, too.
     let decided = explained.decided.iter().map(|(&what, size)| (benefit(what), reason(what, meaning), size));
     let decided = decided.filter(|(_, reason, _)| !told.contains(reason));
     lines.extend(decided.map(|(benefit, reason, size)| format!("  {size} {benefit}: {reason}")));
     lines
 }
 
-/// How what a huge page saves compares to what it costs.
+/// How the savings of a huge page compare with its costs.
 fn benefit(reason: Reason) -> &'static str {
     match reason {
         Reason::Pays => "benefit above cost",

@@ -1,4 +1,4 @@
-//! The heat of a group of processes: totals, who walks, who walks which shared memory, its map.
+//! The heat of a group of processes: totals, which processes walk, which of them walk which shared memory, and a map of that.
 
 use heat::group::{Member, Piece, SharedObject};
 use heat::units::{Address, HUGE_PAGE, Nanos, Pages};
@@ -11,13 +11,13 @@ use super::joined;
 use crate::report::heat_map::{Canvas, heat_map};
 use crate::report::table::table;
 
-/// Lines of each list; a server may have a thousand processes, and the tenth hottest is rarely warm.
+/// Lines in each list; a server may have a thousand processes, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;
-/// Mappings listed of each object.
+/// Mappings listed per object.
 const HOTTEST_MAPPINGS: usize = 4;
-/// Characters of an object's name that are shown.
+/// Characters shown of an object's name.
 const NAME_LIMIT: usize = 48;
-/// Characters of a reason that are shown.
+/// Characters shown of a reason.
 const REASON_LIMIT: usize = 160;
 
 /// The summary of a group.
@@ -112,18 +112,18 @@ fn shared(group: &Group, objects: &[(&Object, &SharedObject)]) -> Vec<String> {
     lines
 }
 
-/// A line for each memory and what it is; page walks are counted by their share of all.
+/// One line per memory and its name; page walks are shown as a share of the total.
 fn amounts_table(rows: impl IntoIterator<Item = (SeenMemory, String)>, group: &Group, heading: &str) -> Vec<String> {
     let all = group.private().walks_per_second + group.shared().walks_per_second;
     amounts(table(rows), all, |(amount, _)| *amount).left(heading, |(_, what)| what.clone()).lines()
 }
 
-/// What an object is called; the inode tells it from others of the same name.
+/// An object's name; the inode distinguishes objects of the same name.
 fn title(id: &Object, object: &SharedObject) -> String {
     format!("{} (inode {} on {})", printable(&object.name, NAME_LIMIT), id.inode, id.device_name())
 }
 
-/// The pieces of an object as regions at its offsets, which a heat map shows.
+/// The pieces of an object as regions at their offsets, for a heat map.
 fn regions(object: &SharedObject) -> Vec<Region> {
     let region = |(&number, piece): (&u64, &Piece)| Region {
         huge: piece.huge_in > 0,

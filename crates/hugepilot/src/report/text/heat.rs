@@ -14,7 +14,7 @@ use crate::report::table::{Table, or_dash, table};
 
 /// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;
-/// Characters of a mapping's name that are shown.
+/// Characters shown of a mapping's name.
 const NAME_LIMIT: usize = 48;
 
 /// The heat summary.
@@ -61,7 +61,7 @@ fn totals(heat: &Heat) -> Vec<String> {
     lines
 }
 
-/// What the number of page walks rests on, in brackets; nothing where all of it is certain.
+/// What the number of page walks is based on, in brackets; empty if all of it is certain.
 fn how_sure(heat: &Heat) -> String {
     let at_least = rate(heat.walks_at_least_per_second());
     let sampled = heat.sample.map(|sample| {
@@ -73,7 +73,7 @@ fn how_sure(heat: &Heat) -> String {
     if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) }
 }
 
-/// The sampling error, as people read it; None for a figure of 0.
+/// The sampling error, for people; None for a figure of 0.
 fn error(estimate: &Estimate) -> Option<String> {
     estimate.percent().map(|percent| format!(" +-{percent:.0} %"))
 }
@@ -104,13 +104,13 @@ fn hottest_mappings(heat: &Heat) -> Vec<String> {
     lines
 }
 
-/// What a part of a sample stands for.
+/// A part of a sample, extrapolated to the whole.
 fn extrapolated(amount: SeenMemory, times: f64) -> SeenMemory {
     let walked = Pages((amount.walked.0 as f64 * times).round() as u64);
     SeenMemory { walks_per_second: amount.walks_per_second * times, walked, ..amount }
 }
 
-/// A table with columns for the memory that each row is about; page walks are so many in all.
+/// A table with columns for the memory of each row; `all` is the total of page walks.
 pub(super) fn amounts<Row>(rows: Table<Row>, all: f64, amount: impl Fn(&Row) -> SeenMemory) -> Table<Row> {
     rows.right("walks", |row| rate(amount(row).walks_per_second))
         .right("share", |row| percent(amount(row).walks_per_second, all))

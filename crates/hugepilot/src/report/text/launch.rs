@@ -1,4 +1,4 @@
-//! A program started on huge pages: what it is started with, and what became of it.
+//! A program started on huge pages: what it is started with, and how much of its memory was huge.
 
 use heat::units::Bytes;
 use launch::Prepared;
@@ -10,10 +10,10 @@ use pilot::words::{count, percent, printable, refusal};
 use super::{joined, marked, sums};
 use crate::report::LaunchReport;
 
-/// Characters of a value that is shown; the user's own part of it may be long.
+/// Characters shown of a value; the user's own part of it may be long.
 const SHOWN: usize = 300;
 
-/// What a program is started with, each line marked as ours: first what cannot work.
+/// What a program is started with, each line marked as ours. What cannot work comes first.
 pub fn recipe(prepared: &Prepared) -> String {
     let Recipe { obstacles, variables, arguments, named, left_to_pilot } = &prepared.recipe;
     let mut lines: Vec<String> = obstacles.iter().flat_map(remark).collect();
@@ -31,19 +31,19 @@ fn remark(remark: &Remark) -> impl Iterator<Item = String> {
     std::iter::once(remark.what.clone()).chain(next_step)
 }
 
-/// The environment for a shell to take over (`eval`), with a comment for each line, and the command to run in it.
+/// The environment for a shell's `eval`, with a comment for each line, and the command to run in it.
 pub fn shell_environment(prepared: &Prepared, command: &[String]) -> String {
     let export = |name: &str, value: &str| format!("export {name}={}", quoted_for_shell(value));
     let words: Vec<String> = whole(prepared, command).iter().map(|word| quoted_for_shell(word)).collect();
     environment(prepared, &export, format!("# command: {}", printable(&words.join(" "), usize::MAX)))
 }
 
-/// The same for a unit of systemd's (man 5 systemd.exec).
+/// The same for a systemd unit (man 5 systemd.exec).
 pub fn unit_environment(prepared: &Prepared, command: &[String]) -> String {
     let line = |name: &str, value: &str| format!("Environment={}", quoted_for_unit(&format!("{name}={value}")));
     let mut words = whole(prepared, command);
     if let Some(program) = words.first_mut().filter(|_| !prepared.program.is_script) {
-        // A unit does not search in the PATH that was searched here.
+        // A unit does not search the PATH that was searched here.
         *program = prepared.program.path.display().to_string();
     }
     let words: Vec<String> = words.iter().map(|word| quoted_for_unit(word).replace('$', "$$")).collect();
@@ -67,19 +67,19 @@ fn environment(prepared: &Prepared, line: &dyn Fn(&str, &str) -> String, command
     joined(lines)
 }
 
-/// The command with the arguments that are added.
+/// The command with the added arguments.
 fn whole(prepared: &Prepared, command: &[String]) -> Vec<String> {
     let Some((program, arguments)) = command.split_first() else { return Vec::new() };
     let arguments = prepared.recipe.arguments_around(arguments.iter().cloned());
     std::iter::once(program.clone()).chain(arguments).collect()
 }
 
-/// Quoted unless it is plain.
+/// Quoted unless it needs no quotes.
 fn quoted_for_shell(word: &str) -> String {
     if is_plain(word) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// Within quotes a unit still takes backslashes and percent signs for something (man 5 systemd.syntax, systemd.unit).
+/// Even within quotes a unit interprets backslashes and percent signs (man 5 systemd.syntax, systemd.unit).
 fn quoted_for_unit(word: &str) -> String {
     if is_plain(word) {
         return word.to_owned();
@@ -91,7 +91,7 @@ fn is_plain(word: &str) -> bool {
     !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:,+=@".contains(c))
 }
 
-/// How much of the memory that could be huge was, by which mechanism, and why the rest was not; each line marked as ours.
+/// How much of the eligible memory was huge, by which mechanism, and why the rest was not; each line marked as ours.
 pub fn account(report: &LaunchReport) -> String {
     let account = report.account;
     let sample = account.seen.largest;

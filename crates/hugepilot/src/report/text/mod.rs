@@ -1,4 +1,4 @@
-//! Reports for people: plain text, one function a report. Each ends with a line break.
+//! Reports for people: plain text, one function per report. Each ends with a line break.
 
 mod clearing;
 mod color;
@@ -27,22 +27,22 @@ pub use status::{given_back_by_daemon, paused, resumed, status};
 
 use pilot::words::count;
 
-/// So many processes.
+/// A count of processes.
 fn processes(number: u64) -> String {
     if number == 1 { "1 process".to_owned() } else { format!("{} processes", count(number)) }
 }
 
-/// That figures are those of several processes, where they are.
+/// A note that figures are sums, if there are several processes.
 fn sums(processes: usize) -> String {
     if processes > 1 { format!(" (sums over {processes} processes)") } else { String::new() }
 }
 
-/// Lines that stand beside a program's own output, each marked as ours.
+/// Lines that appear among a program's own output, each marked as ours.
 fn marked(lines: Vec<String>) -> String {
     lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
 }
 
-/// Lines as one text, each ended by a line break.
+/// Joins lines, each ended by a line break.
 fn joined(lines: Vec<String>) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }

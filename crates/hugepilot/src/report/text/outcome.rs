@@ -1,4 +1,4 @@
-//! What came of acting: before, after, and what the kernel refused.
+//! The outcome of actions: before, after, and what the kernel refused.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub fn promote(report: &PromoteReport) -> String {
     joined(lines)
 }
 
-/// How long collapses took, and what preparing their pages did.
+/// How long collapses took, and what preparing their pages achieved.
 fn pace(outcome: &Outcome) -> String {
     let time = |share| outcome.times.percentile(share).unwrap_or_default();
     let prepared = match outcome.preparing {
@@ -34,7 +34,7 @@ fn pace(outcome: &Outcome) -> String {
     format!("{speed}/s, a collapse {} (90 % within {}){prepared}", time(0.5), time(0.9))
 }
 
-/// What the program felt: measured, or at most the longest collapse.
+/// How long the program was stalled: measured, or at most the longest collapse.
 fn stalls(outcome: &Outcome) -> Option<String> {
     if outcome.tried == 0 {
         return None;
@@ -53,7 +53,7 @@ fn stalls(outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// What was given back.
+/// The huge pages given back.
 pub fn give_back(report: &GiveBackReport) -> String {
     let mut lines = account(report.pid, "split", report.outcome);
     lines.extend(before_and_after(&report.before, report.after.as_ref()));
@@ -69,11 +69,11 @@ pub fn give_back(report: &GiveBackReport) -> String {
     joined(lines)
 }
 
-/// Reasons for leaving processes alone that a summary tells; JSON has all.
+/// Reasons for leaving processes alone that a summary shows; JSON has all.
 const MOST_LEFT_ALONE: usize = 3;
 
-/// The short summary of a run or an attachment, each line marked as ours because a program's own output may stand around it. Of the
-/// refusals only the commonest is told; JSON has all.
+/// The short summary of `run` or `attach`. Each line is marked as ours, because it may appear among the program's own output. Only the most frequent
+/// refusal is shown; JSON has all.
 pub fn pilot_summary(report: &PilotReport) -> String {
     let outcome = report.outcome;
     let walks = |snapshot: &Option<Snapshot>| {
@@ -112,14 +112,13 @@ pub fn pilot_summary(report: &PilotReport) -> String {
     marked(lines)
 }
 
-/// What came of a run so far, in a few words.
+/// The outcome of a run so far, in a few words.
 pub fn under_way(report: &PilotReport) -> String {
     let promoted = count_of(report.outcome.applied, "region");
     format!("{}, {promoted} promoted, memory grown by {}", count_of(report.rounds, "round"), report.growth)
 }
 
-/// Refusals grouped by reason and errno, most regions first, each group as a line that says why and one that says what
-/// to do next.
+/// Refusals grouped by reason and errno, most regions first. Each group has a line that says why and one that says what to do next.
 fn refusals(outcome: &Outcome) -> Vec<[String; 2]> {
     let mut groups: BTreeMap<(RefusalReason, i32), u64> = BTreeMap::new();
     for refused in &outcome.refused {
@@ -136,7 +135,7 @@ fn refusals(outcome: &Outcome) -> Vec<[String; 2]> {
     lines.collect()
 }
 
-/// What was tried: the tally, every refusal, and what was not reached.
+/// What was tried: the tally, every refusal, and the regions not reached.
 fn account(pid: u32, done: &str, outcome: &Outcome) -> Vec<String> {
     let mut lines = vec![format!(
         "process {pid}: {} tried, {} {done} ({}), {} refused",
@@ -187,7 +186,7 @@ fn row(name: &str, before: String, after: Option<String>, change: Option<String>
     [name.to_owned(), before, or_dash(after), or_dash(change)]
 }
 
-/// The difference in size, and in percent where that reads well.
+/// The difference in size, with a percentage where that is readable.
 fn grown(before: Bytes, after: Bytes) -> String {
     let (sign, difference) =
         if after < before { ('-', before.saturating_sub(after)) } else { ('+', after.saturating_sub(before)) };
@@ -195,7 +194,7 @@ fn grown(before: Bytes, after: Bytes) -> String {
     format!("{sign}{difference}{percent}")
 }
 
-/// The change in percent; None from nothing, and from so little that the percentage says nothing.
+/// The change in percent; None if the value before is 0, or so small that the percentage means nothing.
 fn relative(before: f64, after: f64) -> Option<String> {
     let change = 100.0 * (after - before) / before;
     (change.abs() < 1000.0).then(|| format!("{change:+.2} %"))

@@ -9,7 +9,7 @@ use super::{expectation, joined};
 use crate::report::PlanReport;
 use crate::report::table::table;
 
-/// Runs of regions listed; what is left out adds up to little, and JSON has it.
+/// Runs of regions listed; the others add up to little, and JSON has them.
 const MAX_RUNS: usize = 40;
 
 /// The dry run: expectations, regions by reason, then runs of adjacent regions that share a reason.
@@ -48,7 +48,7 @@ fn walk_share(plan: &Plan) -> String {
     })
 }
 
-/// What huge pages save of shared memory besides page walks.
+/// What huge pages save for shared memory besides page walks.
 fn saved_besides(report: &PlanReport) -> Vec<String> {
     let (plan, family) = (report.plan, report.family);
     let mut lines = Vec::new();
@@ -74,7 +74,7 @@ fn gain(report: &PlanReport) -> String {
     })
 }
 
-/// How many regions there are of each reason, one line each.
+/// The number of regions for each reason, one line each.
 pub(super) fn by_reason(plan: &Plan) -> Vec<String> {
     let any_promoted = |why| plan.decisions.iter().any(|decision| decision.reason == why && is_promoted(decision));
     table(plan.counts())
@@ -114,12 +114,12 @@ fn runs_table(plan: &Plan) -> Vec<String> {
     lines
 }
 
-/// Whether a region follows right after another, with the same decision.
+/// Whether a region directly follows another and has the same decision.
 fn continues(left: &Decision, right: &Decision) -> bool {
     left.reason == right.reason && Address(left.start.0.saturating_add(HUGE_PAGE)) == right.start
 }
 
-/// The runs with most page walks, at most `MAX_RUNS`, by address.
+/// The runs with the most page walks, at most `MAX_RUNS`, in address order.
 fn hottest_runs<'a>(all: &[&'a [&'a Decision]]) -> Vec<&'a [&'a Decision]> {
     let mut runs = all.to_vec();
     runs.sort_by(|left, right| walks(right).total_cmp(&walks(left)));

@@ -1,4 +1,4 @@
-//! The pools of reserved huge pages: how they stand, what resizing came to, what makes them last.
+//! The pools of reserved huge pages: their counts, the result of resizing, and what makes them survive a reboot.
 
 use heat::units::Bytes;
 use kernel::hugetlb::{FileSystem, NodePool, Pool, size_name};
@@ -11,12 +11,12 @@ use crate::report::PersistReport;
 use crate::report::pool_words::{diff, ended, hindrance, next_step};
 use crate::report::table::{or_dash, table};
 
-/// Processes told about; JSON has all.
+/// Processes listed; JSON has all.
 const MOST_USERS: usize = 20;
 const NAME_LIMIT: usize = 15;
 const PATH_LIMIT: usize = 60;
 
-/// Every pool, what it leaves for ordinary programs, and who uses it.
+/// Every pool, the memory it leaves for ordinary programs, and its users.
 pub fn pools(view: &View) -> String {
     let mut lines = vec![memory(view), String::new()];
     lines.extend(counts(view));
@@ -39,7 +39,7 @@ fn memory(view: &View) -> String {
     )
 }
 
-/// One line for each pool, and one for each memory node where there are several.
+/// One line per pool, and one per memory node where there are several.
 fn counts(view: &View) -> Vec<String> {
     if view.pools.is_empty() {
         return vec!["this kernel has no pools of huge pages (CONFIG_HUGETLBFS)".to_owned()];
@@ -54,7 +54,7 @@ fn counts(view: &View) -> Vec<String> {
     }
     let star = |pool: &Pool| if view.default_size == Some(pool.page_size) { "*" } else { "" };
     let size = |pool: &Pool| format!("{}{}", size_name(pool.page_size), star(pool));
-    // Promises are not counted by node.
+    // Reservations are not counted per node.
     let of_all = |node: &Option<&NodePool>, pages: u64| or_dash(node.is_none().then(|| count(pages)));
     let mut lines = table(rows)
         .left("pages", |(pool, node)| node.map_or_else(|| size(pool), |_| String::new()))
@@ -71,7 +71,7 @@ fn counts(view: &View) -> Vec<String> {
     lines
 }
 
-/// What surprises people who read the counts.
+/// Explains what may surprise readers of the counts.
 fn riddles(view: &View) -> Vec<String> {
     let all_promised = view.pools.iter().filter(|pool| is_all_promised(pool)).map(|pool| {
         let size = size_name(pool.page_size);
@@ -169,7 +169,7 @@ fn shared_memory(group: u32) -> [String; 2] {
     [String::new(), format!("shared memory of System V on huge pages (SHM_HUGETLB): {who} (vm.hugetlb_shm_group)")]
 }
 
-/// What resizing came to, pool by pool.
+/// The result of resizing, pool by pool.
 pub fn resized(all: &[Resized]) -> String {
     let mut lines = Vec::new();
     for (index, resized) in all.iter().enumerate() {
@@ -255,7 +255,7 @@ fn obstacles(obstacles: &Obstacles) -> Vec<String> {
     lines
 }
 
-/// The files that make pools last, as a difference to what is there or as what was written, and what is left to do.
+/// The files that make pools survive a reboot, as a diff against the present files or as written, and what is left to do.
 pub fn persist(report: &PersistReport) -> String {
     let mut text = String::new();
     for edit in report.edits {

@@ -1,4 +1,4 @@
-//! Reclaim: what memory is used for, what was reclaimed, and what that has changed.
+//! Reclaim: what memory is used for, what was reclaimed, and what that changed.
 
 use heat::memory_use::MemoryUse;
 use heat::units::{BASE_PAGE, Bytes};
@@ -13,7 +13,7 @@ use crate::report::table::table;
 
 const REFUSAL_LIMIT: usize = 400;
 
-/// What memory is used for, how it is reclaimed, and how much can be had in huge pages.
+/// What memory is used for, how it is reclaimed, and how much is available in huge pages.
 pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
     let mut lines = match report.census {
         Ok(census) => uses(census),
@@ -33,14 +33,14 @@ pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
     joined(lines)
 }
 
-/// What would be done, and why not more.
+/// What would be reclaimed, and why not more.
 pub fn reclaim_preview(state: &ReclaimState) -> String {
     let mut lines = work(state, "next second", |class| class.step_bytes);
     lines.push("nothing was changed".to_owned());
     joined(lines)
 }
 
-/// The account of what was done.
+/// The account of what was reclaimed.
 pub fn reclaimed(state: &ReclaimState) -> String {
     let mut lines = vec![format!("reclaimed for {}: {} freed", duration(state.up_ns), state.reclaimed())];
     lines.extend(applied(state));
@@ -49,7 +49,7 @@ pub fn reclaimed(state: &ReclaimState) -> String {
     joined(lines)
 }
 
-/// One line while it goes on.
+/// One line of progress.
 pub fn reclaiming(state: &ReclaimState) -> String {
     let doing = if state.enough_free { "pauses, for enough is free" } else { "reclaims" };
     let MemoryReading { free_bytes, free_huge_bytes, .. } = &state.after;
@@ -60,7 +60,7 @@ fn applied(state: &ReclaimState) -> Vec<String> {
     work(state, "applied", |class| class.applied_bytes)
 }
 
-/// When memory is reclaimed, how much of each use, what was done or would be, and by what.
+/// When memory is reclaimed, how much of each use, what was or would be reclaimed, and by which mechanism.
 fn work(state: &ReclaimState, what: &str, bytes: fn(&ClassState) -> Bytes) -> Vec<String> {
     let mut lines = vec![when(state)];
     lines.extend(classes(state, what, bytes));
@@ -69,7 +69,7 @@ fn work(state: &ReclaimState, what: &str, bytes: fn(&ClassState) -> Bytes) -> Ve
     lines
 }
 
-/// When memory is reclaimed, and at what cost of mapped pages.
+/// When memory is reclaimed, and by how much mapped pages are spared.
 fn when(state: &ReclaimState) -> String {
     let marks = [(&state.free_below, "free"), (&state.huge_below, "free in huge pages")];
     let marks: Vec<String> =
@@ -100,7 +100,7 @@ fn classes(state: &ReclaimState, what: &str, bytes: fn(&ClassState) -> Bytes) ->
         .lines()
 }
 
-/// Why a use of memory is reclaimed, or not, for people; by the short name.
+/// Why a use of memory is reclaimed, or not, for people; from the reason's short name.
 fn reason(name: &str) -> &'static str {
     match name {
         "reclaimed" => "is reclaimed",
@@ -125,7 +125,7 @@ fn mechanisms(mechanisms: &[MechanismState]) -> Vec<String> {
     mechanisms.iter().map(line).collect()
 }
 
-/// What a mechanism has met; what was never met is left out.
+/// A mechanism's counters; those at 0 are left out.
 fn counts(mechanism: &MechanismState) -> String {
     let met =
         mechanism.counts.iter().filter(|(_, met)| **met > 0).map(|(name, &met)| match name.strip_suffix("_bytes") {
@@ -151,7 +151,7 @@ fn before_and_after(state: &ReclaimState) -> Vec<String> {
         .lines()
 }
 
-/// What each use holds, by how lately it was used, and what reclaim does not reach.
+/// How much memory each use holds, by age, and what reclaim does not reach.
 fn uses(census: &Census) -> Vec<String> {
     let held = table(MemoryUse::ALL).left("use", |class| *class).right("held", |class| census.held(*class));
     let by_age = Age::ALL
@@ -171,7 +171,7 @@ fn uses(census: &Census) -> Vec<String> {
     lines
 }
 
-/// Free memory by the size of its blocks.
+/// Free memory by block size.
 fn contiguous(now: &MemoryReading) -> Vec<String> {
     let sizes = (0..).map(|order| Bytes(BASE_PAGE << order).to_string());
     let blocks =

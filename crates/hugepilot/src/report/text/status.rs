@@ -1,4 +1,4 @@
-//! The state of a running pilot: what it does, what it may spend, its targets, and what it did last.
+//! The state of a running pilot: what it does, its budget, its targets, and its last actions.
 
 use heat::units::{Bytes, Nanos, Slowdown};
 use heat::{Meaning, TrackerKind};
@@ -8,12 +8,12 @@ use pilot::words::{self, count, count_of, duration, name, percent, printable, ra
 use super::joined;
 use crate::report::table::{or_dash, table};
 
-/// Decisions told about, of all targets; JSON has more.
+/// Decisions shown, over all targets; JSON has more.
 const MOST_DECISIONS: usize = 12;
 const NAME_LIMIT: usize = 15;
 const REASON_LIMIT: usize = 100;
 
-/// How a pilot is, with its targets and the last things it did.
+/// The state of a pilot with its targets and its last actions.
 pub fn status(state: &State) -> String {
     let mut lines = vec![
         format!(
@@ -44,7 +44,7 @@ pub fn status(state: &State) -> String {
     joined(lines)
 }
 
-/// What pausing did.
+/// The effect of pausing.
 pub fn paused(pid: Option<u32>) -> String {
     let (subject, argument) = subject(pid);
     format!(
@@ -52,7 +52,7 @@ pub fn paused(pid: Option<u32>) -> String {
     )
 }
 
-/// What resuming did.
+/// The effect of resuming.
 pub fn resumed(pid: Option<u32>, all_paused: bool) -> String {
     match (subject(pid).0, pid) {
         (subject, Some(_)) if all_paused => {
@@ -148,7 +148,7 @@ fn remark(target: &TargetState) -> String {
     }
 }
 
-/// Those who see to their huge pages themselves.
+/// Programs that manage their own huge pages.
 fn clients(clients: &[ClientState]) -> Vec<String> {
     if clients.is_empty() {
         Vec::new()
@@ -166,7 +166,7 @@ fn clients(clients: &[ClientState]) -> Vec<String> {
     }
 }
 
-/// Why it came to that, in words.
+/// The reason for a decision, in words.
 fn why(decision: &DecisionState) -> &'static str {
     match decision.refused {
         Some(refused) => words::refusal(refused).0,

@@ -1,4 +1,4 @@
-//! Programs that manage their own memory, by libhps.
+//! Programs that manage their own memory through libhps.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,17 +23,17 @@ crate::trials!(
     an_arena_takes_reserved_pages_only_if_it_gets_all,
 );
 
-/// A daemon that pilots nobody.
+/// A daemon without targets.
 fn daemon() -> Daemon {
     Daemon::start("[[target]]\nname = 'hpt-nobody'\n")
 }
 
-/// What the daemon shows of a client; None if it is none.
+/// The client as the daemon reports it; None if the daemon has no such client.
 fn client(daemon: &Daemon, pid: u32) -> Option<Value> {
     list(&daemon.status(), "clients").iter().find(|client| client["pid"] == pid).cloned()
 }
 
-/// The sizes of the clients' lists, as the daemon holds them.
+/// The sizes of the clients' lists that the daemon has in memory.
 fn list_bytes(daemon: &Daemon) -> Vec<u64> {
     let files = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("it lives");
     let files = files.filter_map(|file| Some(file.ok()?.path()));
@@ -110,7 +110,7 @@ fn who_rests_is_woken_when_its_walks_rise() {
     let go = folder.path().join("go");
     let mut program = start(&daemon, ",rest", &format!("read-until={},third read=all", go.display()));
     wait_until("it rests", || client(&daemon, program.pid).is_some_and(|client| client["resting"] == true));
-    // What it walks while it rests is known two seconds later.
+    // The daemon learns its walks at rest within two seconds.
     std::thread::sleep(std::time::Duration::from_secs(5));
     fs::write(go, "").expect("a file");
     wait_until("it is woken, and all is huge", || program.huge_bytes() >= 90 * MIB);
@@ -147,7 +147,7 @@ fn an_arena_takes_reserved_pages_only_if_it_gets_all() {
     let (first, held) = backing(6, false);
     assert_eq!(first, ArenaBacking::Pool);
     assert_ne!(backing(6, false).0, ArenaBacking::Pool, "two of four are left, and free but promised");
-    // Its pages were promised when it was made, whoever took what was left.
+    // The first arena's pages were reserved when it was made, so it does not matter who takes the remaining ones.
     let (rest, _others) = backing(2, false);
     assert_eq!(rest, ArenaBacking::Pool);
     let large = held.take(5 << 20).expect("it was promised");

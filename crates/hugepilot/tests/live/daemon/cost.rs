@@ -1,4 +1,4 @@
-//! What a daemon takes for itself: rights, memory, file descriptors; and the metrics that tell of it.
+//! What a daemon itself uses: rights, memory, file descriptors; and the metrics that report it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ const SYS_ADMIN: u64 = 1 << 21;
 
 fn metrics_are_served_without_cap_sys_admin() {
     let program = Program::start("map=64M fill ready read=all");
-    // A port that was free just now.
+    // A port that was free a moment ago.
     let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
     let daemon = Daemon::start(&format!("metrics = '{address}'\n{}", target(&[&program])));
     wait_until_huge(&program, 60 * MIB);

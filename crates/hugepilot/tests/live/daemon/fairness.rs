@@ -1,4 +1,4 @@
-//! What each program gets of a budget that is too small for all, and what becomes of huge pages that nobody uses.
+//! Each program's share of a budget that is too small for all, and the fate of huge pages that are no longer used.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ crate::trials!(
     sparse_memory_is_kept_if_told_so,
 );
 
-/// A budget for one of two programs.
+/// A budget large enough for one of two programs.
 const RULES: &str = "max-huge = '64M'\nfairness = 'share'\n[[target]]\nname = 'hpt-share-*'\n";
 
 fn start(folder: &Path, name: &str, steps: &str) -> Program {
@@ -22,7 +22,7 @@ fn start(folder: &Path, name: &str, steps: &str) -> Program {
 
 fn a_late_starter_gets_its_share_and_more_once_the_other_rests() {
     let folder = tempfile::tempdir().expect("a folder");
-    // They differ in how much each region gains, and each comes first once.
+    // The two gain differently per region, and each starts first once.
     for order in [["all", "scattered"], ["scattered", "all"]] {
         let daemon = Daemon::start(RULES);
         let rest = folder.path().join(format!("{}-rests", order[0]));
@@ -37,7 +37,7 @@ fn a_late_starter_gets_its_share_and_more_once_the_other_rests() {
         let fair = || share.contains(&late.huge_bytes()) && share.contains(&early.huge_bytes());
         wait_until("a fair share", fair);
         assert!(came.elapsed() < Duration::from_secs(30), "{:?}", came.elapsed());
-        // While one of them gets no processor it claims less.
+        // A program that is not scheduled for a while claims less.
         let stays = (0..4).filter(|_| {
             daemon.wait_for_scans(2);
             fair()
@@ -51,14 +51,13 @@ fn a_late_starter_gets_its_share_and_more_once_the_other_rests() {
     }
 }
 
-/// Of 160 MiB, what the first round promotes even where a huge page takes 10 ms; after it the TLB may keep the ordinary pages that are left,
-/// which seem idle.
+/// The part of 160 MiB that the first round promotes even if a huge page takes 10 ms. Afterwards the TLB may hold the remaining base pages, which
+/// then seem idle.
 const PART: u64 = 40 * MIB;
 
-/// A daemon that lets sparse memory grow as it likes, and a program that uses sparse memory until the file is there: more pages than
-/// a TLB keeps.
+/// A daemon that lets sparse memory grow freely, and a program that uses sparse memory until the file exists: more pages than a TLB holds.
 fn with_sparse_memory(rules: &str, rest: &Path) -> (Daemon, Program, u64) {
-    // 2,560 pages: more than the TLB of any server holds, or there would be next to no page walks.
+    // 2,560 pages: more than the TLB of any server holds; otherwise there would be next to no page walks.
     let steps = format!("map=320M fill=sparse ready read-until={},sparse sleep=300s", rest.display());
     let program = Program::start(&steps);
     let before = program.rss();
@@ -91,7 +90,7 @@ fn sparse_memory_is_kept_if_told_so() {
     let rest = folder.path().join("rest");
     let (daemon, mut program, _) = with_sparse_memory("give-back = false\n", &rest);
     fs::write(rest, "").expect("a file");
-    // As many as make waste known.
+    // As many scans as it takes to detect waste.
     daemon.scan_again(5);
     assert!(program.huge_bytes() >= PART);
     program.assert_unharmed();

@@ -1,6 +1,6 @@
-//! `hugepilotd`: each test has one of its own, which pilots nobody but programs of the test.
+//! `hugepilotd`: each test has its own daemon, which pilots only the test's programs.
 //!
-//! Owns: starting, configuring and asking a daemon. Never touches: the machine's own daemon, its socket or its configuration.
+//! Owns: starting, configuring and querying a daemon. Never touches: the machine's own daemon, its socket or its configuration.
 
 mod clients;
 mod cost;
@@ -23,7 +23,7 @@ pub use trouble::settings;
 
 use crate::support::{Ended, Program, Ran, binary, daemon_binary, finish, list, program_command, send, wait_until};
 
-/// Every test of a daemon.
+/// All tests of a daemon.
 pub fn trials() -> Vec<libtest_mimic::Trial> {
     let modules = [
         scope::trials(),
@@ -38,29 +38,29 @@ pub fn trials() -> Vec<libtest_mimic::Trial> {
     modules.into_iter().flatten().collect()
 }
 
-/// Short windows; and unlike a release build, one for tests would rest for seconds to keep to its share of the CPU.
+/// Short windows; and a larger CPU quota, because a debug build would otherwise rest for seconds to stay within it.
 const OFTEN: &str = "window = '200ms'\nmax-cpu = '50%'\nmax-slowdown = '40%'\n";
 
 const MIB: u64 = 1 << 20;
 
-/// A daemon of a test's own, ended when dropped.
+/// A test's own daemon, ended when dropped.
 pub struct Daemon {
     child: Ended,
     folder: TempDir,
 }
 
 impl Daemon {
-    /// Starts one and waits until it pilots.
+    /// Starts a daemon and waits until it pilots.
     pub fn start(rules: &str) -> Self {
         Self::start_in(tempfile::tempdir().expect("a folder"), rules)
     }
 
-    /// Starts one with the socket and the configuration's place of an earlier one.
+    /// Starts a daemon with the socket and configuration path of an earlier one.
     pub fn start_in(folder: TempDir, rules: &str) -> Self {
         Self::of_command(&mut Command::new(daemon_binary()), folder, rules)
     }
 
-    /// Starts one by a command of its own, to which `--config` and `--socket` are added.
+    /// Starts a daemon with this command, to which `--config` and `--socket` are appended.
     pub fn of_command(command: &mut Command, folder: TempDir, rules: &str) -> Self {
         fs::write(config(&folder), format!("{OFTEN}{rules}")).expect("a configuration");
         let said = File::create(folder.path().join("said")).expect("a file");
@@ -78,17 +78,17 @@ impl Daemon {
         self.child.0.id()
     }
 
-    /// What it has said so far on standard error.
+    /// Its standard error so far.
     pub fn said(&self) -> String {
         fs::read_to_string(self.folder.path().join("said")).expect("UTF-8")
     }
 
-    /// Where it listens.
+    /// The path of its socket.
     pub fn socket(&self) -> PathBuf {
         socket(&self.folder)
     }
 
-    /// Gives it another configuration, and waits until it has said so.
+    /// Replaces its configuration, and waits for this message.
     pub fn reload(&self, text: &str, says: &str) {
         fs::write(config(&self.folder), text).expect("a configuration");
         let before = self.said().len();
@@ -96,7 +96,7 @@ impl Daemon {
         wait_until(says, || self.said()[before..].contains(says));
     }
 
-    /// Runs a command of hugepilot that asks this daemon.
+    /// Runs a hugepilot command against this daemon.
     pub fn ask(&self, words: &str) -> Ran {
         finish(Command::new(binary()).args(words.split(' ')).arg("--socket").arg(socket(&self.folder)))
     }
@@ -105,25 +105,25 @@ impl Daemon {
         self.ask("status --json").json()
     }
 
-    /// What it shows of a process; None if that is no target.
+    /// The target with this process id; None if the daemon has none.
     pub fn target(&self, pid: u32) -> Option<Value> {
         list(&self.status(), "targets").iter().find(|target| target["pid"] == pid).cloned()
     }
 
-    /// Ends it kindly.
+    /// Ends it with a signal that it can handle.
     pub fn end(&mut self) -> ExitStatus {
         send(self.pid(), Signal::TERM);
         self.child.0.wait().expect("it ends")
     }
 
-    /// Ends it at once, and leaves its files to the next.
+    /// Kills it, and keeps its files for the next daemon.
     pub fn kill(mut self) -> TempDir {
         send(self.pid(), Signal::KILL);
         self.child.0.wait().expect("it ends");
         self.folder
     }
 
-    /// Makes scans due (an idle program gets ever fewer), and waits until there were so many.
+    /// Makes scans due (an idle program gets ever fewer), and waits for this many.
     pub fn scan_again(&self, times: u64) {
         for _ in 0..times {
             let text = fs::read_to_string(config(&self.folder)).expect("a configuration");
@@ -132,7 +132,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until there were so many more scans.
+    /// Waits for this many more scans.
     pub fn wait_for_scans(&self, more: u64) {
         let scans = || self.status()["counts"]["scans"].as_u64().expect("a number");
         let enough = scans() + more;
@@ -148,12 +148,12 @@ fn socket(folder: &TempDir) -> PathBuf {
     folder.path().join("control.sock")
 }
 
-/// A rule for these programs.
+/// A rule that matches these programs.
 fn target(programs: &[&Program]) -> String {
     programs.iter().map(|program| format!("[[target]]\npid = {}\n", program.pid)).collect()
 }
 
-/// This test binary as a program of another name, at most 15 characters, as a link in the folder.
+/// This test binary under another name of at most 15 characters, as a link in the folder.
 pub fn named(folder: &Path, name: &str, steps: &str) -> Command {
     let (program, link) = (program_command(steps), folder.join(name));
     if !link.exists() {
@@ -164,12 +164,12 @@ pub fn named(folder: &Path, name: &str, steps: &str) -> Command {
     command
 }
 
-/// The same rules at a slow pace, at which 256 regions take minutes.
+/// The same rules at a slow pace: 256 regions take minutes.
 fn slowly(rules: &str) -> String {
     format!("window = '200ms'\nmax-cpu = '50%'\nmax-slowdown = '0.1%'\nallow-stall = true\n{rules}")
 }
 
-/// Waits until so much of a program is on huge pages.
+/// Waits until this much of a program is on huge pages.
 fn wait_until_huge(program: &Program, bytes: u64) {
     wait_until(&format!("{bytes} bytes on huge pages"), || program.huge_bytes() >= bytes);
 }

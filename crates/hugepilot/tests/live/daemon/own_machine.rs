@@ -1,4 +1,4 @@
-//! What only a machine of the tests' own can be put through: `tests/vm` runs these, others pass over them.
+//! Tests that only a virtual machine of the tests' own can be put through: `tests/vm` runs these; elsewhere they are skipped.
 
 use std::fs;
 use std::process::Command;
@@ -17,7 +17,7 @@ crate::trials!(a_clock_that_jumps, no_contiguous_memory,);
 
 const PAGE: usize = 4096;
 
-/// Whether the machine is the tests' own; says so if it is not.
+/// Whether the machine belongs to the tests; says so if it does not.
 fn is_ours() -> bool {
     let ours = std::env::var_os("HUGEPILOT_VM").is_some();
     if !ours {
@@ -53,8 +53,8 @@ fn a_clock_that_jumps() {
     early.assert_unharmed();
 }
 
-/// Takes nearly all memory and gives every second page back, so that what is free is in pieces that nothing can put together:
-/// compaction is forbidden to move locked pages.
+/// Takes nearly all memory and gives every second page back. Free memory is then in fragments that compaction cannot join, because it must not move
+/// locked pages.
 fn take_contiguous_memory() -> AlignedMemory {
     fs::write("/proc/sys/vm/compact_unevictable_allowed", "0").expect("a setting");
     let free = || fs::read_to_string("/proc/meminfo").expect("it is there");
@@ -71,7 +71,7 @@ fn take_contiguous_memory() -> AlignedMemory {
     memory
 }
 
-/// Takes what contiguous memory the kernel has kept, however much that is: what gets none is a page each.
+/// Takes the contiguous memory that the kernel has kept; once it is used up, faults get base pages.
 fn take_the_last_of_it() -> AlignedMemory {
     let mut memory = AlignedMemory::anonymous(512 * MIB as usize).expect("addresses");
     let len = memory.bytes().len();
@@ -87,7 +87,7 @@ fn no_contiguous_memory() {
     let taken = take_contiguous_memory();
     let mut program = Program::start("map=256M fill ready read=all");
     let last = take_the_last_of_it();
-    // Taking it made programs wait, and while they do nothing is promoted anyway.
+    // Taking it stalled programs, and under memory pressure nothing is promoted anyway.
     wait_until("no pressure", || {
         let pressure = Pressure::read(&Root::host()).expect("it can be read");
         pressure.is_none_or(|pressure| pressure.some < 0.05)
@@ -104,7 +104,7 @@ fn no_contiguous_memory() {
     program.assert_unharmed();
     munlockall().expect("it is ours");
     drop((taken, last));
-    // Regions that were refused rest, those refused often for long.
+    // Refused regions rest, longer after repeated refusals.
     let meanwhile = program.huge_bytes();
     wait_until_huge(&program, meanwhile + 8 * MIB);
     program.assert_unharmed();

@@ -1,4 +1,4 @@
-//! Which processes a daemon pilots, and what it does when told otherwise.
+//! Which processes a daemon pilots, and what it does when the configuration changes.
 
 use std::process::{Command, Stdio};
 
@@ -71,7 +71,7 @@ fn children_if_asked() {
     daemon.reload(&format!("{OFTEN}{rule}children = true\n"), "anew");
     let promoted = || daemon.target(child).map_or(0, |child| number(&child, "promoted_bytes"));
     wait_until("a child on huge pages", || promoted() >= 60 * MIB);
-    // The shell would leave its child behind.
+    // Ending the shell would leave its child behind.
     send(child, Signal::KILL);
     parent.0.wait().expect("it ends");
 }

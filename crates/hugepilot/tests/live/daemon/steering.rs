@@ -39,7 +39,7 @@ fn everything_is_paused_and_resumed() {
     let program = Program::start(&format!("map=64M fill ready await={} read=all", go.display()));
     let daemon = Daemon::start(&target(&[&program]));
     assert!(daemon.ask("pause").status.success());
-    // A scan that has begun is not taken back.
+    // A scan that has begun is not cancelled.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let scans = || number(&daemon.status()["counts"], "scans");
     let before = scans();
@@ -79,7 +79,7 @@ fn what_is_given_back_stays_so() {
     program.assert_unharmed();
 }
 
-/// What another user's command of hugepilot is answered by the daemon.
+/// The daemon's answer to another user's hugepilot command.
 fn ask_as(uid: u32, daemon: &Daemon, words: &str) -> Ran {
     let mut command = as_user(uid);
     command.arg(public_copy(&daemon.folder, binary())).args(words.split(' '));

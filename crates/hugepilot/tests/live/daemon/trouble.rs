@@ -1,4 +1,4 @@
-//! What goes wrong around a daemon: it goes on, says so, and harms nobody.
+//! Failures around a daemon: it continues, reports them, and harms no program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,14 +25,14 @@ crate::trials!(
     a_socket_that_cannot_be_made,
 );
 
-/// Settings of the machine that a daemon might come upon, and what stands in each.
+/// Machine settings that a daemon might change, and their values.
 pub fn settings() -> BTreeMap<String, String> {
     let huge_pages = "/sys/kernel/mm/transparent_hugepage";
     let folders = [huge_pages.to_owned(), format!("{huge_pages}/khugepaged"), "/proc/sys/vm".to_owned()];
     let mut found = BTreeMap::new();
     for entry in folders.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder of settings")) {
         let path = entry.expect("an entry").path();
-        // Counters stand among them, which go on by themselves, and what only takes orders.
+        // The folders also hold counters, which change by themselves, and write-only files.
         let counts = path.ends_with("full_scans") || path.ends_with("pages_collapsed");
         if let Some(text) = fs::read_to_string(&path).ok().filter(|_| !counts) {
             found.insert(path.display().to_string(), text);
@@ -110,7 +110,7 @@ fn a_program_that_execs_is_piloted_anew() {
     program.assert_unharmed();
 }
 
-/// Starts so many programs of a name.
+/// Starts this many programs of one name.
 fn burst(folder: &std::path::Path, name: &str, steps: &str, count: usize) -> Vec<Ended> {
     let start = || -> Child { named(folder, name, steps).stdout(Stdio::null()).spawn().expect("a program starts") };
     (0..count).map(|_| Ended(start())).collect()
@@ -138,7 +138,7 @@ fn hundreds_of_small_programs_beside_a_large_one() {
     wait_until_huge(&large, 60 * MIB);
     wait_until("it is shown", || list(&daemon.status(), "targets").len() == 1);
     daemon.reload(&format!("{OFTEN}min-size = '1M'\n{rule}"), "anew");
-    // On a slow machine it has been seen to take more than a minute.
+    // On a slow machine this has taken more than a minute.
     wait_for("all are targets", Duration::from_secs(240), || list(&daemon.status(), "targets").len() == 501);
     daemon.wait_for_scans(50);
     let rss = ProcessStatus::read(&Root::host(), daemon.pid()).expect("it lives").vm_rss;
@@ -154,7 +154,7 @@ fn whoever_gets_the_id_of_a_target_is_left_alone() {
     let (pid, daemon) = (first.pid, Daemon::start(&target(&[&first])));
     wait_until_huge(&first, 2 * MIB);
     drop(first);
-    // Somebody else may start a process in between.
+    // Another process may start in between.
     let with_its_id = (0..100).find_map(|_| {
         fs::write(last, (pid - 1).to_string()).ok()?;
         Some(Program::start("map=64M fill ready read=all")).filter(|program| program.pid == pid)
@@ -194,7 +194,7 @@ fn a_full_control_group() {
     other.assert_unharmed();
 }
 
-/// A daemon for which `/run/hugepilot` is a file system of its own, after these commands in it; the socket stands elsewhere.
+/// A daemon for which `/run/hugepilot` is a separate file system, prepared by these commands; the socket is elsewhere.
 fn with_run(commands: &str, program: &Program) -> Daemon {
     let script = format!(
         "mkdir -p /run/hugepilot && mount -t tmpfs -o size=64k none /run/hugepilot && cd /run/hugepilot && {commands} && \
@@ -206,7 +206,7 @@ fn with_run(commands: &str, program: &Program) -> Daemon {
     Daemon::of_command(&mut command, tempfile::tempdir().expect("a folder"), &target(&[program]))
 }
 
-/// Asserts that memory is promoted, and that it is said that nobody keeps the record of it.
+/// Asserts that memory is promoted, and that the daemon reports the missing record.
 fn assert_goes_on(mut daemon: Daemon, program: &mut Program, words: &[&str]) {
     wait_until_huge(program, 60 * MIB);
     assert!(daemon.ask("status").status.success(), "{}", daemon.said());
@@ -232,7 +232,7 @@ fn a_run_directory_that_cannot_be_written() {
 
 fn a_socket_that_cannot_be_made() {
     let program = Program::start("map=16M fill ready await=/nonexistent");
-    // Of the arguments only the configuration is taken, so that the socket's place is the usual one.
+    // Only the configuration is taken from the arguments, so that the socket has its default path.
     let script = format!(
         "mkdir -p /run/hugepilot && mount -t tmpfs -o ro none /run/hugepilot && exec {} \"$1\" \"$2\"",
         daemon_binary().display()
