@@ -1,15 +1,15 @@
-# What one does with hugepilot. Each target installs what it needs first (scripts/need), and asks for root only where it
-# must; programs are built as the caller, never as root.
+# Each target first installs what it needs (scripts/need), and asks for root only where it must. Programs are built as the caller,
+# never as root.
 
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
-# What is there to install: make install BUILT=DIR takes what was built there, and builds nothing.
+# make install BUILT=DIR installs what was built in DIR, and builds nothing.
 BUILT :=
 PROGRAMS := $(or $(BUILT),target/release)
 INTO := $(DESTDIR)$(PREFIX)
 LIBDIR := lib
 UNIT := lib/systemd/system/hugepilot.service
-# Private, and where the program beside it searches.
+# A private directory, where hugepilot searches for it.
 PRELOAD := lib/hugepilot/libhugepilot_preload.so
 DASHBOARD := share/hugepilot/grafana.json
 BASH_COMPLETIONS := share/bash-completion/completions
@@ -17,7 +17,7 @@ ZSH_COMPLETIONS := share/zsh/site-functions
 FISH_COMPLETIONS := share/fish/vendor_completions.d
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-# rustup's place, for shells that were open before it was installed.
+# rustup's directory, for shells that were open before it was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
@@ -30,16 +30,16 @@ TEST_NEEDS := memcached redis-server gcc g++ valgrind $(VM_NEEDS)
 BENCH_NEEDS := memcached redis-server
 SERVER_NEEDS := postgresql mariadb-server sysbench gunicorn apache2-utils redis-tools
 PACKAGE_NEEDS := dpkg-dev
-# What others offer; what is missing is left out of the comparison, and said.
+# Alternatives to compare with; a missing one is left out of the comparison, which says so.
 PEER_NEEDS := libhugetlbfs0 libjemalloc2 libmimalloc2.0
 
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 INSTALL_SUDO := $(if $(DESTDIR),,$(if $(filter /usr%,$(PREFIX)),$(SUDO)))
-# Tests are run through it, so that only they are root's, not what cargo writes.
+# Runs only the tests as root, so the files that cargo writes stay the caller's.
 RUNNER := $(if $(SUDO),$(shell command -v sudo > /dev/null && echo sudo -E))
 BENCH := $(SUDO) target/release/hugepilot-bench
 RESEARCH := $(SUDO) target/release/hugepilot-research
-# With what lists teach, they take some 15 s.
+# Clients of libhps, which learn from lists for some 15 s.
 CLIENTS := --wait 20 --configurations \
   default,always,own,hugepilot,libhps-idle,libhps,libhps-tenth,piloted-tenth,ideal,default-again
 
@@ -204,7 +204,7 @@ deb: build ## a Debian package of the same; its last line says where
 	@scripts/need $(PACKAGE_NEEDS)
 	@scripts/deb target/release
 
-# What the targets above need.
+# Dependencies of the targets above.
 
 .PHONY: deps-rust
 deps-rust:

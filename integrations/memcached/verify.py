@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads, overwrites and deletes items of a patched memcached while it moves them, and fails on any that is wrong or lost.
 
-The daemon is played here: it calls every page active, so that as much moves as can, on any kernel and without root.
+It plays the daemon and calls every page active, so that as much as possible moves, on any kernel and without root.
 """
 
 import argparse
@@ -117,7 +117,7 @@ class Worker(multiprocessing.Process):
         counted, hot, rotate = 0, [], 0
         while time.monotonic() < self.until:
             if time.monotonic() > rotate:
-                # Whoever was hot becomes cold, and has to make room.
+                # Hot items become cold, and have to make room.
                 hot, rotate = self.random.sample(keys, self.items // 20), time.monotonic() + 8
             for _ in range(20):
                 self.read(self.random.sample(hot, min(50, len(hot))))
@@ -138,7 +138,7 @@ class Worker(multiprocessing.Process):
             raise SystemExit(f"worker {self.number}: {answer[:200]} instead of {expected[:200]}")
 
     def set(self, key, version):
-        # Some are so large that memcached keeps them in several chunks.
+        # Some items are so large that memcached keeps them in several chunks.
         large = self.random.random() < 0.001 and not self.may_evict
         length = 700_000 if large else self.random.choice([100, 500, 500, 500, 1500, 6000])
         value = value_of(key, version, length)
@@ -170,7 +170,7 @@ class Worker(multiprocessing.Process):
         elif action < 0.7:
             found = self.client.get([key], b"gets")
             if key in found:
-                # Kept until the item was moved, perhaps: moving is no change that clients may notice.
+                # It is used later, perhaps after a move of the item, which clients must not notice.
                 self.cas[key] = found[key][1]
         elif self.cas:
             key = self.random.choice(list(self.cas))
@@ -187,7 +187,7 @@ def scenario(binary, name, options, seconds, items, megabytes, may_evict=False):
     with tempfile.TemporaryDirectory() as place:
         daemon, served = f"{place}/daemon", f"{place}/memcached"
         Daemon(daemon).start()
-        # Small to begin with, so that the hash table grows meanwhile; and with memcached's own mover at work, too.
+        # The hash table starts small, so that it grows meanwhile; memcached's own mover is on, too.
         option = ",".join(filter(None, ["hashpower=13,slab_automove_window=3", f"hps={daemon}", options]))
         command = [binary, "-s", served, "-m", str(megabytes), "-o", option]
         with subprocess.Popen(command + (["-u", "root"] if os.getuid() == 0 else [])) as server:

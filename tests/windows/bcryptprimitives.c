@@ -1,4 +1,4 @@
-/* Random numbers by the name that Rust's library asks for, for a Wine that has them only by another. */
+/* ProcessPrng, which Rust's library needs, for a Wine that has only RtlGenRandom. */
 #include <windows.h>
 #include <ntsecapi.h>
 
