@@ -37,6 +37,10 @@ pub struct Common {
     /// Seconds from the tool's start to measuring; less than the tool takes makes windows that are not alike.
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     pub wait: f64,
+    /// Measure from the act on until so many operations are done, so that what the tool costs meanwhile counts [default: a window
+    /// after the tool is done].
+    #[arg(long, value_name = "NUMBER", conflicts_with = "one_process", value_parser = clap::value_parser!(u64).range(1..))]
+    pub operations: Option<u64>,
     /// Where results go.
     #[command(flatten)]
     pub outputs: Outputs,

@@ -31,6 +31,9 @@ pub struct MemcachedArguments {
     /// The paper's size: 800,000 items of 512 bytes.
     #[arg(long, conflicts_with_all = ["items", "value_size"])]
     pub paper: bool,
+    /// Let memcached grow its hash table while it is filled, as it does by default [default: its final size from the start on].
+    #[arg(long)]
+    pub growing_hash_table: bool,
     /// Connections that take turns.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub connections: u32,
@@ -115,7 +118,7 @@ impl MemcachedArguments {
             popularity: self.popularity,
             seed: self.common.seed,
         };
-        Memcached { load, compacting: self.compacting.clone() }
+        Memcached { load, growing_hash_table: self.growing_hash_table, compacting: self.compacting.clone() }
     }
 
     /// Measures it.
@@ -184,7 +187,7 @@ pub fn estimate(common: Common) -> Result<()> {
         popularity: Popularity::Ycsb,
         seed: common.seed,
     };
-    workloads.push(Box::new(Memcached { load, compacting: COMPACTING.into() }));
+    workloads.push(Box::new(Memcached { load, growing_hash_table: false, compacting: COMPACTING.into() }));
     measure::measure(&common, &[Default, Estimated, Hugepilot, DefaultAgain], 0, &workloads)
 }
 

@@ -141,6 +141,7 @@ pub mod tests {
             unit: "reads".to_owned(),
             rounds: 20,
             seed: 1,
+            frontier: Vec::new(),
             missing: Vec::new(),
             turns: turns.collect(),
         }

@@ -23,6 +23,16 @@ pub enum Configuration {
     Hugepilot,
     /// As `hugepilot`, with `--max-growth 0`.
     HugepilotNoGrowth,
+    /// As `hugepilot`, with `--max-growth 6%`.
+    #[serde(rename = "hugepilot-growth-6")]
+    #[value(name = "hugepilot-growth-6")]
+    HugepilotGrowth6,
+    /// As `hugepilot`, with `--max-growth 50%`.
+    #[serde(rename = "hugepilot-growth-50")]
+    #[value(name = "hugepilot-growth-50")]
+    HugepilotGrowth50,
+    /// As `hugepilot`, with `--max-growth 1000%`.
+    HugepilotAnyGrowth,
     /// `hugepilot promote --dry-run` before the program is measured: what it expects to gain.
     Estimated,
     /// `hugepilot heat --for` while the program is measured, at hugepilot's own pace; nothing is promoted.
@@ -162,6 +172,9 @@ impl Configuration {
         match self {
             Configuration::Hugepilot => Act::Promote(&[]),
             Configuration::HugepilotNoGrowth => Act::Promote(&["--max-growth", "0"]),
+            Configuration::HugepilotGrowth6 => Act::Promote(&["--max-growth", "6%"]),
+            Configuration::HugepilotGrowth50 => Act::Promote(&["--max-growth", "50%"]),
+            Configuration::HugepilotAnyGrowth => Act::Promote(&["--max-growth", "1000%"]),
             Configuration::Estimated => Act::Estimate,
             Configuration::Explained => Act::Explain,
             Configuration::Observed => Act::Observe,

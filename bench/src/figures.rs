@@ -64,6 +64,10 @@ const fn growth(subject: Configuration, at_most: f64) -> Claim {
     Claim::Ratio { metric: Metric::OwnMemory, subject, reference: Default, bound: Bound::AtMost(at_most) }
 }
 
+const fn machine_growth(subject: Configuration, at_most: f64) -> Claim {
+    Claim::Ratio { metric: Metric::MachineMemory, subject, reference: Default, bound: Bound::AtMost(at_most) }
+}
+
 const fn gain(subject: Configuration, of: Configuration, at_least: f64) -> Claim {
     Claim::Gain { subject, of, at_least }
 }
@@ -71,6 +75,8 @@ const fn gain(subject: Configuration, of: Configuration, at_least: f64) -> Claim
 const MEMCACHED: &[&str] = &["memcached"];
 const SWEEP: &[&str] = &["sweep"];
 const SKEWED: &[&str] = &["sweep skewed"];
+const SCATTERED: &[&str] = &["sweep scattered"];
+const THIRDS: &[&str] = &["sweep skewed", "sweep scattered"];
 const FULL: &[&str] = &["sweep sequential", "sweep random"];
 const BUDGET: &[&str] = &["pilot budget"];
 const FINGERPRINT: &[&str] = &["fingerprint"];
@@ -98,6 +104,10 @@ const FIGURES: &[Figure] = &[
     figure(MEMCACHED, "libhps within a tenth: gain >= 0.5 x ideal's", gain(LibhpsTenth, Ideal, 0.5)),
     figure(SWEEP, "libhps: throughput >= 0.99 x ideal", speed(Libhps, Ideal, 0.99)),
     figure(SWEEP, "tracked: throughput >= 0.98 x default", speed(Tracked, Default, 0.98)),
+    figure(THIRDS, "libhps: RSS growth <= 0.031 %", growth(Libhps, 1.00031)),
+    figure(SCATTERED, "libhps: throughput >= 0.994 x always", speed(Libhps, Always, 0.994)),
+    figure(&["memcached", "sweep"], "hugepilot: the machine's memory <= 1 % more", machine_growth(Hugepilot, 1.01)),
+    figure(&["memcached", "sweep"], "libhps: the machine's memory <= 1 % more", machine_growth(Libhps, 1.01)),
     figure(BUDGET, "gain >= 0.95 x the oracle's", gain(Piloted, Oracle, 0.95)),
     figure(BUDGET, "gain >= 0.75 x that of all huge pages", gain(Piloted, Ideal, 0.75)),
     figure(FINGERPRINT, "run-thp: look-ups >= 1.2 x default", speed(RunThp, Default, 1.2)),

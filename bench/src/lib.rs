@@ -20,6 +20,7 @@ mod cost;
 mod document;
 mod felt;
 mod figures;
+mod frontier;
 mod ideal;
 mod io;
 pub mod kept;

@@ -71,6 +71,7 @@ fn timing(common: &Common, samples: usize) -> Timing {
         wait: Duration::from_secs_f64(common.wait),
         measure: Duration::from_secs_f64(common.seconds),
         samples,
+        operations: common.operations,
     }
 }
 
@@ -82,6 +83,7 @@ fn empty_run(common: &Common, workload: &dyn Workload, missing: &[String]) -> Ru
         rounds: common.rounds.unwrap_or(if common.quick { 3 } else { 20 }),
         seed: common.seed,
         one_process: common.one_process,
+        frontier: workload.frontier(),
         missing: missing.to_vec(),
         turns: Vec::new(),
     }

@@ -10,7 +10,7 @@ use crate::machine::MachineDescription;
 use crate::pool::PoolUse;
 use crate::sample::{MemoryPoint, ProgramMemory};
 use crate::table::distinct;
-use crate::workload::{SearchWork, ThroughputPoint};
+use crate::workload::{FrontierPoint, SearchWork, ThroughputPoint};
 
 /// One file of raw results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +39,9 @@ pub struct Run {
     /// Whether all configurations of a round were measured in one process.
     #[serde(default)]
     pub one_process: bool,
+    /// What can be gained at most for how much memory where pages stay where they are; empty where that is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frontier: Vec<FrontierPoint>,
     /// Configurations that this machine could not measure, each with the reason.
     #[serde(default)]
     pub missing: Vec<String>,

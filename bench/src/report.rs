@@ -7,6 +7,7 @@ use heat::units::{Bytes, Nanos};
 use crate::comparison::{Metric, noise, ratio, slowest_tool, typical};
 use crate::configuration::{Configuration, Launch};
 use crate::figures::{verdicts, with_many_digits};
+use crate::frontier;
 use crate::pool::PoolUse;
 use crate::prediction::Prediction;
 use crate::record::{Run, Turn, WorkloadRecord};
@@ -33,6 +34,10 @@ fn run_text(run: &Run) -> String {
     if run.turns.iter().any(|turn| turn.search.is_some()) {
         text += "\n";
         text += &table(&search_rows(run));
+    }
+    if !run.frontier.is_empty() {
+        text += "\n";
+        text += &table(&frontier_rows(run));
     }
     text += &hottest_text(run);
     text += &launch_text(run);
@@ -71,8 +76,7 @@ fn speed_rows(run: &Run) -> Vec<Vec<String>> {
 }
 
 fn memory_rows(run: &Run) -> Vec<Vec<String>> {
-    let columns =
-        "configuration | RSS | without files | vs default [interval] | huge | page tables | taken of MemAvailable";
+    let columns = "configuration | RSS | without files | vs default [interval] | huge | page tables | taken of the machine | vs default [interval]";
     let mut rows = vec![head(columns)];
     for configuration in run.configurations() {
         let bytes = |number: fn(&Turn) -> Option<f64>| {
@@ -86,6 +90,24 @@ fn memory_rows(run: &Run) -> Vec<Vec<String>> {
             bytes(|turn| Some(turn.after.huge_bytes as f64)),
             bytes(|turn| Some(turn.after.page_tables_bytes as f64)),
             bytes(|turn| Some(Metric::MachineMemory.of(turn))),
+            compared(run, Metric::MachineMemory, configuration),
+        ]);
+    }
+    rows
+}
+
+/// Gain against growth, and the best gain of any rule that leaves pages where they are.
+fn frontier_rows(run: &Run) -> Vec<Vec<String>> {
+    let mut rows = vec![head("configuration | growth | gain | of ideal's | best without moving pages, of ideal's")];
+    let ceiling = frontier::ideal_gain(run);
+    for row in frontier::rows(run) {
+        let percent = |share: f64| format!("{:.3} %", share * 100.0);
+        rows.push(vec![
+            row.configuration.to_string(),
+            percent(row.growth),
+            percent(row.gain),
+            cell(ceiling.map(|ceiling| format!("{:.2}", row.gain / ceiling))),
+            format!("{:.4}", frontier::most_accesses(run, row.growth)),
         ]);
     }
     rows

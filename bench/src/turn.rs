@@ -22,7 +22,7 @@ use crate::sample::{MemorySampler, ProgramMemory, cpu_time, exact_memory, huge_m
 use crate::settings::SavedSettings;
 use crate::tool::{OwnDaemon, Tool, ToolProcess};
 use crate::warm::WarmMemory;
-use crate::workload::{Role, Running, SearchWork, Start, Work, Workload, leave_alone};
+use crate::workload::{Progress, Role, Running, SearchWork, Start, Work, Workload, leave_alone};
 use crate::{ideal, launch};
 
 /// Longest time between two polls of a measured program.
@@ -45,6 +45,8 @@ pub struct Timing {
     pub measure: Duration,
     /// The number of samples wanted before measuring ends.
     pub samples: usize,
+    /// Measure from the act on, until so many operations are done.
+    pub operations: Option<u64>,
 }
 
 /// Everything a turn needs.
@@ -140,13 +142,13 @@ impl Bench<'_> {
     /// One turn of a running program. If the configuration has the process for itself, it waits as long as if a tool had acted.
     fn turn(&mut self, configuration: Configuration, process: &mut Process, alone: bool) -> Result<Turn> {
         let before = process.memory()?;
-        let act = Instant::now();
+        let (act, cpu_at_act) = (Instant::now(), cpu_time(process.running.pid())?);
         let acted = self.act(configuration, &*process.running).with_context(|| format!("acting as {configuration}"))?;
-        if alone || !matches!(acted, Acted::Nothing) {
+        if self.timing.operations.is_none() && (alone || !matches!(acted, Acted::Nothing)) {
             self.leave_alone(&mut *process.running, act + self.timing.wait)?;
         }
         process.prepared.warm_memory.stop_feeding();
-        let measured = self.measure(configuration, &mut *process.running)?;
+        let measured = self.measure(configuration, &mut *process.running, (act, cpu_at_act))?;
         let seen = Seen { act, acted: acted.end()?, before, after: process.memory()? };
         let hottest_huge_share = self.hottest_huge_share(&*process.running)?;
         Ok(Turn { hottest_huge_share, ..process.told(configuration, seen, measured) })
@@ -243,13 +245,26 @@ impl Bench<'_> {
         leave_alone(&mut [running], until, self.stop)
     }
 
-    fn measure(&self, configuration: Configuration, running: &mut dyn Running) -> Result<Measured> {
+    /// Measures in a window from now on, or from the act on if a number of operations is wanted.
+    fn measure(
+        &self,
+        configuration: Configuration,
+        running: &mut dyn Running,
+        act: (Instant, Duration),
+    ) -> Result<Measured> {
         let observer = match configuration.act() {
             Act::Observe => Some(self.tool()?.start_on("heat", running.pid(), &["--for", "10m"])?),
             _ => None,
         };
-        let (start, cpu_before) = (Instant::now(), cpu_time(running.pid())?);
-        while start.elapsed() < self.timing.measure || running.progress().count() < self.timing.samples {
+        let (start, cpu_before) = match self.timing.operations {
+            None => (Instant::now(), cpu_time(running.pid())?),
+            Some(_) => act,
+        };
+        let is_enough = |progress: &Progress| match self.timing.operations {
+            None => start.elapsed() >= self.timing.measure && progress.count() >= self.timing.samples,
+            Some(operations) => progress.window(start, Instant::now()).operations >= operations,
+        };
+        while !is_enough(running.progress()) {
             self.leave_alone(running, Instant::now() + POLL)?;
         }
         let stalled_until = Instant::now() + LONGEST_STALL;

@@ -159,7 +159,11 @@ impl FeltSetup {
     }
 
     fn memcached(&self) -> Memcached {
-        let of = |items| Memcached { load: self.requests(Wire::Memcached, items), compacting: "memcached".into() };
+        let of = |items| Memcached {
+            load: self.requests(Wire::Memcached, items),
+            growing_hash_table: false,
+            compacting: "memcached".into(),
+        };
         let item = of(1 << 20).memory_bytes() >> 20;
         of((self.size.0 / item).max(1))
     }

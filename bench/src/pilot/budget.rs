@@ -27,6 +27,7 @@ pub fn measure(arguments: &PilotArguments) -> Result<()> {
         seconds: 4.0,
         settle: 1.0,
         wait: WAIT,
+        operations: None,
         outputs: Outputs { keep: arguments.keep.clone(), ..Outputs::default() },
         hugepilot: arguments.hugepilot.clone(),
     };

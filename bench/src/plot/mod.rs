@@ -2,6 +2,7 @@
 //!
 //! Owns: what is drawn of a record, and where. Never touches: conclusions.
 
+mod frontier;
 mod rows;
 mod search;
 
@@ -21,28 +22,40 @@ const PANEL: (u32, u32) = (560, 420);
 /// The width of a step on the time axis: wide enough for a sample or two in each.
 const STEP_SECONDS: f64 = 0.5;
 
-/// One row per run, and one for all searches.
+/// A row for each run, one for each frontier, and one for all that search.
 impl Picture for WorkloadRecord {
     fn size(&self) -> (u32, u32) {
-        let (runs, searches) = runs_of(self);
-        (PANEL.0 * 3, PANEL.1 * (runs.len().max(1) + usize::from(!searches.is_empty())) as u32)
+        (PANEL.0 * 3, PANEL.1 * rows_of(self).len().max(1) as u32)
     }
 
     fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
-        let (runs, searches) = runs_of(self);
-        let rows = area.split_evenly((runs.len().max(1) + usize::from(!searches.is_empty()), 1));
-        for (run, row) in runs.iter().zip(&rows) {
-            draw_run(row, run)?;
+        let rows = rows_of(self);
+        let areas = area.split_evenly((rows.len().max(1), 1));
+        for (row, area) in rows.into_iter().zip(&areas) {
+            match row {
+                Row::Run(run) => draw_run(area, run)?,
+                Row::Frontier(run) => frontier::draw(area, run)?,
+                Row::Searches(searches) => search::draw(area, &searches)?,
+            }
         }
-        if searches.is_empty() { Ok(()) } else { search::draw(&rows[runs.len()], &searches) }
+        Ok(())
     }
 }
 
-/// The runs that have measurements, and those of them that search.
-fn runs_of(record: &WorkloadRecord) -> (Vec<&Run>, Vec<&Run>) {
-    let runs: Vec<&Run> = record.runs.iter().filter(|run| !run.turns.is_empty()).collect();
-    let searches = runs.iter().copied().filter(|run| search::is_search(run)).collect();
-    (runs, searches)
+/// What a row of the picture shows.
+enum Row<'a> {
+    Run(&'a Run),
+    Frontier(&'a Run),
+    Searches(Vec<&'a Run>),
+}
+
+fn rows_of(record: &WorkloadRecord) -> Vec<Row<'_>> {
+    let runs = || record.runs.iter().filter(|run| !run.turns.is_empty());
+    let searches: Vec<&Run> = runs().filter(|run| search::is_search(run)).collect();
+    let mut rows: Vec<Row<'_>> = runs().map(Row::Run).collect();
+    rows.extend(runs().filter(|run| !run.frontier.is_empty()).map(Row::Frontier));
+    rows.extend((!searches.is_empty()).then_some(Row::Searches(searches)));
+    rows
 }
 
 fn draw_run<B: DrawingBackend<ErrorType: 'static>>(row: &DrawingArea<B, Shift>, run: &Run) -> Result<()> {
@@ -131,7 +144,7 @@ mod tests {
     use crate::comparison::tests::run_of;
     use crate::machine::tests::machine;
     use crate::picture::draw;
-    use crate::workload::{SearchWork, ThroughputPoint};
+    use crate::workload::{FrontierPoint, SearchWork, ThroughputPoint};
 
     fn record() -> WorkloadRecord {
         let mut run = run_of(
@@ -172,6 +185,16 @@ mod tests {
         draw(&searching, &svg).unwrap();
         let svg = std::fs::read_to_string(svg).unwrap();
         assert!(svg.contains("real-time factor against threads") && svg.contains("look-up"), "{svg}");
+    }
+
+    #[test]
+    fn a_known_frontier_has_a_row_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let svg = directory.path().join("a.svg");
+        let mut known = record();
+        known.runs[0].frontier = vec![FrontierPoint { growth: 0.5, accesses: 1.0 }];
+        draw(&known, &svg).unwrap();
+        assert!(std::fs::read_to_string(svg).unwrap().contains("gain in throughput"));
     }
 
     #[test]

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use heat::units::Bytes;
 use hps::wire::{Range, Track, usual_signal};
-use hps::{ActiveRegion, Application, Judge, ProcessTracking, RegionVerdict, TrackingSettings};
-use hugepilot_os::memory::AlignedMemory;
+use hps::{ActiveRegion, Application, ProcessTracking, RegionVerdict, TrackingSettings};
 
 use super::shape::{Role, Start};
 
@@ -30,6 +29,9 @@ pub struct ClientArguments {
     max_huge: Option<Bytes>,
 }
 
+/// By so much of its memory may a sweep grow, one part in this many: as the paper's did (0.031 %).
+const GROWTH_ONE_IN: u64 = 3300;
+
 /// An application that converts nothing.
 struct KeepsAll;
 
@@ -40,10 +42,14 @@ impl Application for KeepsAll {
 }
 
 impl ClientArguments {
-    /// Tracked while the returned value exists.
-    pub fn register(&self, memory: &AlignedMemory) -> Result<Option<ProcessTracking>> {
+    /// Tracked in this range, of which so much is used, while the returned value exists. `application` decides, unless all is to be kept.
+    pub fn register(
+        &self,
+        range: Range,
+        used: Bytes,
+        application: Arc<dyn Application>,
+    ) -> Result<Option<ProcessTracking>> {
         let Some(socket) = self.client.clone() else { return Ok(None) };
-        let range = Range { start: memory.address(), end: memory.address() + memory.len() as u64 };
         let track = Track {
             signal: usual_signal(),
             thread: None,
@@ -56,8 +62,9 @@ impl ClientArguments {
             socket,
             own_writes: false,
             most_huge_bytes: self.max_huge.map_or(u64::MAX, |most| most.0),
+            most_growth_bytes: Some(used.0 / GROWTH_ONE_IN),
         };
-        let application: Arc<dyn Application> = if self.keep_all { Arc::new(KeepsAll) } else { Arc::new(Judge) };
+        let application = if self.keep_all { Arc::new(KeepsAll) } else { application };
         Ok(Some(ProcessTracking::with_thread(settings, application)?))
     }
 }

@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use hugepilot_os::stop::Stop;
@@ -11,11 +12,15 @@ use hugepilot_os::stop::Stop;
 use super::connection::Connection;
 use super::requests::RequestLoad;
 use super::server::Server;
-use super::shape::{Role, Running, Start, Workload};
+use super::shape::{POLL, Role, Running, Start, Workload};
 use super::zipfian::Popularity;
 
 /// memcached's own bytes per item, in addition to key and value: header, check-and-set number, and unused space in slabs.
 const ITEM_OVERHEAD: u64 = 100;
+/// memcached's own default.
+const DEFAULT_HASH_POWER: u32 = 16;
+/// The time limit for its hash table to grow.
+const PATIENCE: Duration = Duration::from_secs(10);
 const ABSENT: &str = "memcached did not start: is it installed (apt-get install memcached, and for libhps integrations/memcached/build)?";
 
 /// The setup and load of the server.
@@ -23,6 +28,8 @@ const ABSENT: &str = "memcached did not start: is it installed (apt-get install 
 pub struct Memcached {
     /// The items and the requests.
     pub load: RequestLoad,
+    /// Whether its hash table grows while it is filled.
+    pub growing_hash_table: bool,
     /// The memcached that compacts through libhps, built by `integrations/memcached/build`.
     pub compacting: OsString,
 }
@@ -37,9 +44,10 @@ impl Workload for Memcached {
             Popularity::Ycsb => "",
             Popularity::Items => " over the items themselves",
         };
+        let grown = if self.growing_hash_table { ", hash table grown while filled" } else { "" };
         let RequestLoad { items, value_size, connections, depth, .. } = self.load;
         format!(
-            "{items} items of {value_size} bytes; reads, scrambled zipfian 0.99{over}, {connections} connections of {depth} outstanding requests"
+            "{items} items of {value_size} bytes{grown}; reads, scrambled zipfian 0.99{over}, {connections} connections of {depth} outstanding requests"
         )
     }
 
@@ -76,14 +84,18 @@ impl Memcached {
         let (held, evicted) = (connection.statistic("curr_items")?, connection.statistic("evictions")?);
         let items = self.load.items;
         ensure!(held == items && evicted == 0, "memcached holds {held} of {items} items, {evicted} evicted");
-        ensure!(connection.statistic("hash_is_expanding")? == 0, "memcached is still growing its hash table");
+        let patience = Instant::now() + PATIENCE;
+        while connection.statistic("hash_is_expanding")? != 0 {
+            ensure!(Instant::now() < patience, "memcached is still growing its hash table");
+            std::thread::sleep(POLL);
+        }
         Ok(())
     }
 
     fn command(&self, socket: &Path, how: Start<'_>) -> Vec<OsString> {
         // A quarter more than the items need: with -L memcached reserves it, and evictions would spoil the reads.
         let megabytes = ((self.memory_bytes() * 5 / 4) >> 20) + 64;
-        let mut options = format!("hashpower={}", self.hash_power());
+        let mut options = format!("hashpower={}", self.initial_hash_power());
         if let Start::Client { socket, role } = how {
             options += &format!(",hps={}", socket.display());
             match role {
@@ -107,6 +119,10 @@ impl Memcached {
         command
     }
 
+    fn initial_hash_power(&self) -> u32 {
+        if self.growing_hash_table { DEFAULT_HASH_POWER } else { self.hash_power() }
+    }
+
     /// One bucket per item, as experts set it; growing the table during the load would leave a second table behind.
     fn hash_power(&self) -> u32 {
         self.load.items.next_power_of_two().ilog2().clamp(16, 32)
@@ -124,7 +140,7 @@ mod tests {
         let compacting = "compacting".into();
         let (wire, value_size, popularity) = (Wire::Memcached, 512, Popularity::Ycsb);
         let load = RequestLoad { wire, items: 800_000, value_size, connections: 4, depth: 16, popularity, seed: 1 };
-        Memcached { load, compacting }.command("/tmp/x".as_ref(), how)
+        Memcached { load, growing_hash_table: false, compacting }.command("/tmp/x".as_ref(), how)
     }
 
     #[test]

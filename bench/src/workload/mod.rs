@@ -14,6 +14,7 @@ mod local;
 mod memcached;
 mod open_loop;
 mod own_process;
+mod packing;
 mod pages;
 mod progress;
 mod reader;
@@ -28,7 +29,7 @@ mod wire;
 mod zipfian;
 
 pub use own_process::{OwnProcess, ReadyLine, print_line};
-pub use pages::below;
+pub use pages::{FrontierPoint, below};
 pub use progress::{Progress, Work};
 pub use shape::Running;
 pub use zipfian::{Popularity, ScrambledZipfian};

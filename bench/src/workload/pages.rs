@@ -2,14 +2,26 @@
 //!
 //! Owns: choosing pages. Never touches: pages that were not chosen; they stay unpopulated.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, ensure};
-use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION};
 use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
 
 /// Eight-byte words in a base page.
 pub const WORDS_PER_PAGE: usize = BASE_PAGE as usize / 8;
+
+/// A point of [`UsedPages::frontier`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FrontierPoint {
+    /// Memory that is added, as a share.
+    pub growth: f64,
+    /// Accesses that lie on huge pages, as a share.
+    pub accesses: f64,
+}
 
 /// Which pages of a mapping are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +61,30 @@ impl UsedPages {
             UsedPages::Run { count, .. } => *count,
             UsedPages::Scattered(pages) => pages.len(),
         }
+    }
+
+    /// Another page stands at that place of the list from now on. A run has no such list.
+    pub fn replace(&mut self, place: usize, page: u32) {
+        if let UsedPages::Scattered(pages) = self {
+            pages[place] = page;
+        }
+    }
+
+    /// The most accesses that can lie on huge pages where pages stay where they are: the share of all, by the memory that this adds, as a
+    /// share of the used pages. A region's cost is its unused pages, so the best rule takes the fullest regions first.
+    pub fn frontier(&self) -> Vec<FrontierPoint> {
+        let mut used_of_region = BTreeMap::<usize, usize>::new();
+        (0..self.count())
+            .for_each(|place| *used_of_region.entry(self.page(place) / PAGES_PER_REGION).or_default() += 1);
+        let mut regions: Vec<usize> = used_of_region.into_values().collect();
+        regions.sort_by_key(|used| std::cmp::Reverse(*used));
+        let total = self.count() as f64;
+        let (mut added, mut reached) = (0, 0);
+        let points = regions.into_iter().map(|used| {
+            (added, reached) = (added + PAGES_PER_REGION - used, reached + used);
+            FrontierPoint { growth: added as f64 / total, accesses: reached as f64 / total }
+        });
+        std::iter::once(FrontierPoint { growth: 0.0, accesses: 0.0 }).chain(points).collect()
     }
 
     /// The page at an index of the list of used pages.
@@ -99,6 +135,16 @@ mod tests {
         assert!((scattered.count() as f64 / pages as f64 - 1.0 / 3.0).abs() < 0.02);
         assert_eq!(scattered, UsedPages::scattered_third(SIZE, 1));
         assert_ne!(scattered, UsedPages::scattered_third(SIZE, 2));
+    }
+
+    #[test]
+    fn the_best_rule_takes_full_regions_first() {
+        let pages = (0..512).chain(512..612).chain([1024, 1025]).collect();
+        let frontier = UsedPages::Scattered(pages).frontier();
+        let growths: Vec<f64> = frontier.iter().map(|point| (point.growth * 614.0).round()).collect();
+        let accesses: Vec<f64> = frontier.iter().map(|point| (point.accesses * 614.0).round()).collect();
+        assert_eq!(growths, [0.0, 0.0, 412.0, 922.0]);
+        assert_eq!(accesses, [0.0, 512.0, 612.0, 614.0]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use anyhow::Result;
 use heat::units::{Address, Bytes};
 use hugepilot_os::stop::Stop;
 
+use super::pages::FrontierPoint;
 use super::progress::Progress;
 
 /// Something that can be measured.
@@ -25,6 +26,10 @@ pub trait Workload {
     /// The approximate time to start and to end; by default the time to fill its memory.
     fn start_seconds(&self) -> f64 {
         0.5 + 0.7e-9 * self.memory_bytes() as f64
+    }
+    /// What can be gained at most for how much memory, if the program's pages stay where they are; empty where this is not known.
+    fn frontier(&self) -> Vec<FrontierPoint> {
+        Vec::new()
     }
     /// Starts the program, populates its memory and puts it under load.
     fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>>;

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use heat::units::{Address, AddressRange, Bytes};
+use heat::units::{Address, AddressRange, BASE_PAGE, Bytes};
+use hps::wire::Range;
+use hps::{Application, Judge};
 use hugepilot_os::memory::AlignedMemory;
 use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
@@ -17,13 +19,17 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::client::ClientArguments;
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_every, words_for};
-use super::pages::{UsedPages, WORDS_PER_PAGE, below, populate};
+use super::packing::{Packing, packing};
+use super::pages::{FrontierPoint, UsedPages, WORDS_PER_PAGE, below, populate};
 use super::progress::{Progress, Work};
 use super::shape::{Running, Start, Workload};
 use crate::process::{Pinning, bind_this_thread};
 
 /// As in the paper.
 pub const SWEEPS_PER_SAMPLE: u32 = 16;
+
+/// Requests to move pages wait for so many steps at most, tens of microseconds.
+const STEPS_BETWEEN_REQUESTS: usize = 4096;
 
 /// The order in which pages are visited, and which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -85,6 +91,8 @@ struct Sweeper {
     random: Xoshiro256PlusPlus,
     sequential: bool,
     sweeps: u32,
+    /// As an application that moves its pages.
+    packing: Option<Packing>,
 }
 
 impl Workload for Sweep {
@@ -104,6 +112,10 @@ impl Workload for Sweep {
         self.size.0
     }
 
+    fn frontier(&self) -> Vec<FrontierPoint> {
+        if self.pattern == SweepPattern::Scattered { self.used().frontier() } else { Vec::new() }
+    }
+
     fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>> {
         let mut words = words_for("workload-sweep", self.size, self.pattern, self.seed, how);
         words.push(format!("--sweeps={}", self.sweeps));
@@ -116,7 +128,10 @@ impl SweepChild {
     pub fn run(&self) -> Result<()> {
         let Sweep { size, pattern, seed, .. } = self.setup;
         let mut sweeper = Sweeper::of(&self.setup, self.advise_huge)?;
-        let _tracked = self.client.register(&sweeper.mapping)?;
+        let start = sweeper.mapping.address();
+        let (range, used) = (Range { start, end: start + size.0 }, Bytes(sweeper.used.count() as u64 * BASE_PAGE));
+        let application = sweeper.application(pattern);
+        let _tracked = self.client.register(range, used, application)?;
         print_line(&ReadyLine::of(&sweeper.mapping, size, &pattern.to_string(), seed))?;
         // Each sample is a line.
         report_every(Duration::ZERO, || sweeper.sample())
@@ -126,30 +141,53 @@ impl SweepChild {
 impl Sweeper {
     fn of(sweep: &Sweep, advise_huge: bool) -> Result<Self> {
         let &Sweep { size, pattern, seed, sweeps } = sweep;
-        let used = match pattern {
-            SweepPattern::Sequential | SweepPattern::Random => UsedPages::all(size),
-            SweepPattern::Skewed => UsedPages::contiguous_third(size),
-            SweepPattern::Scattered => UsedPages::scattered_third(size, seed),
-        };
-        let mapping = populate(size, &used, advise_huge)?;
+        let used = sweep.used();
+        // Addresses for scattered pages that are moved together; nobody else populates them.
+        let mapped = if pattern == SweepPattern::Scattered { Bytes(2 * size.0) } else { size };
+        let mapping = populate(mapped, &used, advise_huge)?;
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Ok(Self { mapping, used, random, sequential: pattern == SweepPattern::Sequential, sweeps })
+        let sequential = pattern == SweepPattern::Sequential;
+        Ok(Self { mapping, used, random, sequential, sweeps, packing: None })
+    }
+
+    /// What it is to libhps: one that moves scattered pages, or leaves all to the library.
+    fn application(&mut self, pattern: SweepPattern) -> Arc<dyn Application> {
+        if pattern != SweepPattern::Scattered {
+            return Arc::new(Judge);
+        }
+        let (packer, packing) = packing(&self.mapping, &self.used);
+        self.packing = Some(packing);
+        Arc::new(packer)
     }
 
     /// Runs one sample; returns its number of steps.
     fn sample(&mut self) -> u64 {
-        let Self { mapping, used, random, sequential, sweeps } = self;
-        let (words, steps) = (mapping.words_mut(), *sweeps as usize * used.count());
-        for step in 0..steps {
-            let place = if *sequential { step % used.count() } else { below(random, used.count()) };
-            let word = &mut words[used.page(place) * WORDS_PER_PAGE];
-            *word = word.wrapping_add(1);
+        let Self { mapping, used, random, sequential, sweeps, packing } = self;
+        let steps = *sweeps as usize * used.count();
+        for first in (0..steps).step_by(STEPS_BETWEEN_REQUESTS) {
+            if let Some(packing) = packing {
+                packing.serve(mapping, used);
+            }
+            let words = mapping.words_mut();
+            for step in first..steps.min(first + STEPS_BETWEEN_REQUESTS) {
+                let place = if *sequential { step % used.count() } else { below(random, used.count()) };
+                let word = &mut words[used.page(place) * WORDS_PER_PAGE];
+                *word = word.wrapping_add(1);
+            }
         }
         steps as u64
     }
 }
 
 impl Sweep {
+    fn used(&self) -> UsedPages {
+        match self.pattern {
+            SweepPattern::Sequential | SweepPattern::Random => UsedPages::all(self.size),
+            SweepPattern::Skewed => UsedPages::contiguous_third(self.size),
+            SweepPattern::Scattered => UsedPages::scattered_third(self.size, self.seed),
+        }
+    }
+
     /// Starts it in a thread of this process.
     pub fn start_here(&self) -> Result<SweepThread> {
         let (mut sweeper, processor) = (Sweeper::of(self, false)?, Pinning::of_this_process()?.program);

@@ -69,6 +69,10 @@ pub struct hps_options {
     pub ranges_count: u64,
     /// Bytes that the library may put on huge pages where they are, over all lists; what is freed later still counts. 0: no limit.
     pub max_huge_bytes: u64,
+    /// Bytes that the library may add to the process by converting regions with pages that had no memory yet, over all lists. A region that
+    /// would add more is compacted, if the application can. 0: a hundredth of what is resident when the first list comes; UINT64_MAX: no
+    /// limit.
+    pub max_growth_bytes: u64,
     /// `HPS_WAKE`, `HPS_OWN_WRITES`.
     pub flags: u32,
     /// 0.
@@ -477,6 +481,7 @@ unsafe fn settings(options: *const hps_options) -> Result<(TrackingSettings, u32
         socket,
         own_writes: options.flags & HPS_OWN_WRITES != 0,
         most_huge_bytes: or(options.max_huge_bytes, u64::MAX),
+        most_growth_bytes: (options.max_growth_bytes != 0).then_some(options.max_growth_bytes),
     };
     Ok((settings, options.mode, options.flags & HPS_WAKE != 0))
 }

@@ -1,6 +1,6 @@
 //! Decides what to do with each region that has active pages, and carries it out.
 //!
-//! Owns: the rule, the limit on huge pages, and the report on what was done. Never touches: the source of lists, or memory; the caller
+//! Owns: the rule, the limits on huge pages and on growth, and the report on what was done. Never touches: the source of lists, or memory; the caller
 //! converts regions, and the application moves its objects.
 
 use std::io;
@@ -11,7 +11,7 @@ use crate::wire::Page;
 /// Bytes of a region: an aligned huge page's worth.
 pub(crate) const REGION: u64 = 2 << 20;
 /// Base pages of a region.
-const PAGES: u64 = 512;
+pub(crate) const PAGES: u64 = 512;
 /// One in this many of a region's pages must be active for it to be converted in place.
 const ONE_IN: u64 = 4;
 
@@ -95,7 +95,7 @@ pub struct Report {
     pub compacted_bytes: u64,
     /// Regions left as they are by the verdict, or because nobody can compact them.
     pub kept: u64,
-    /// Regions left as they are because the limit on huge pages is reached.
+    /// Regions left as they are because a limit is reached: of huge pages, or of growth where the application cannot compact either.
     pub over_limit: u64,
     /// Regions that the kernel or the application refused.
     pub refused: u64,
@@ -118,7 +118,33 @@ pub(crate) fn regions(pages: &[Page]) -> Vec<ActiveRegion<'_>> {
     regions
 }
 
-/// The limit on memory that may be put on huge pages, and how much has been.
+/// How regions are put on huge pages, and how much memory each would add.
+pub(crate) trait Convert {
+    /// Bytes of a region that have no memory yet. Errors: this cannot be told.
+    fn missing_bytes(&self, region: u64) -> io::Result<u64>;
+
+    /// Puts a region on a huge page. Errors: the kernel refuses.
+    fn convert(&mut self, region: u64) -> io::Result<()>;
+}
+
+/// The limits on converting in place.
+#[derive(Debug)]
+pub(crate) struct Limits<'a> {
+    pub(crate) huge: &'a Allowance,
+    pub(crate) growth: &'a Allowance,
+}
+
+/// The result of trying to convert a region in place.
+enum Conversion {
+    Done,
+    /// The limit on huge pages is reached.
+    NoHugePageLeft,
+    /// It would add more memory than the limit on growth leaves.
+    GrowsTooMuch,
+    Refused(io::Error),
+}
+
+/// A limit in bytes, and how much of it is used.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     pub(crate) most_bytes: u64,
@@ -141,12 +167,36 @@ impl Allowance {
     }
 }
 
-/// Works through a list; `convert` puts a region on a huge page.
+impl Limits<'_> {
+    fn convert(&self, region: u64, by: &mut impl Convert) -> Conversion {
+        let missing = match by.missing_bytes(region) {
+            Ok(missing) => missing,
+            Err(error) => return Conversion::Refused(error),
+        };
+        if !self.huge.take(REGION) {
+            return Conversion::NoHugePageLeft;
+        }
+        if !self.growth.take(missing) {
+            self.huge.give_back(REGION);
+            return Conversion::GrowsTooMuch;
+        }
+        match by.convert(region) {
+            Ok(()) => Conversion::Done,
+            Err(error) => {
+                self.huge.give_back(REGION);
+                self.growth.give_back(missing);
+                Conversion::Refused(error)
+            }
+        }
+    }
+}
+
+/// Works through a list. A region that would grow beyond the limit is compacted instead, if the application can.
 pub(crate) fn work_through(
     pages: &[Page],
     application: &dyn Application,
-    allowance: &Allowance,
-    mut convert: impl FnMut(u64) -> io::Result<()>,
+    limits: &Limits<'_>,
+    by: &mut impl Convert,
 ) -> Report {
     application.begin(pages);
     let regions = regions(pages);
@@ -154,21 +204,18 @@ pub(crate) fn work_through(
     for region in &regions {
         match application.judge(region) {
             RegionVerdict::Keep => report.kept += 1,
-            RegionVerdict::Convert if !allowance.take(REGION) => report.over_limit += 1,
-            RegionVerdict::Convert => match convert(region.start) {
-                Ok(()) => report.converted += 1,
-                Err(error) => {
-                    allowance.give_back(REGION);
-                    report.refuse(error.raw_os_error().unwrap_or(libc::EIO));
-                }
+            RegionVerdict::Convert => match limits.convert(region.start, by) {
+                Conversion::Done => report.converted += 1,
+                Conversion::NoHugePageLeft => report.over_limit += 1,
+                Conversion::GrowsTooMuch => match application.compact(region) {
+                    None => report.over_limit += 1,
+                    Some(moved) => report.note_compacted(moved),
+                },
+                Conversion::Refused(error) => report.refuse(error.raw_os_error().unwrap_or(libc::EIO)),
             },
             RegionVerdict::Compact => match application.compact(region) {
                 None => report.kept += 1,
-                Some(Ok(bytes)) => {
-                    report.compacted += 1;
-                    report.compacted_bytes += bytes;
-                }
-                Some(Err(errno)) => report.refuse(errno),
+                Some(moved) => report.note_compacted(moved),
             },
         }
     }
@@ -177,6 +224,16 @@ pub(crate) fn work_through(
 }
 
 impl Report {
+    fn note_compacted(&mut self, moved: Result<u64, i32>) {
+        match moved {
+            Ok(bytes) => {
+                self.compacted += 1;
+                self.compacted_bytes += bytes;
+            }
+            Err(errno) => self.refuse(errno),
+        }
+    }
+
     fn refuse(&mut self, errno: i32) {
         self.refused += 1;
         self.last_error = errno;
@@ -233,6 +290,29 @@ mod tests {
         }
     }
 
+    /// Converts all but what it refuses, where each region lacks that much memory.
+    #[derive(Default)]
+    struct Converts {
+        converted: Vec<u64>,
+        missing: u64,
+        refuses: Option<i32>,
+    }
+
+    impl Convert for Converts {
+        fn missing_bytes(&self, _: u64) -> io::Result<u64> {
+            Ok(self.missing)
+        }
+
+        fn convert(&mut self, region: u64) -> io::Result<()> {
+            self.converted.push(region);
+            self.refuses.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+        }
+    }
+
+    fn dense(region: u64) -> Vec<Page> {
+        (0..128).map(|number| page(region, number, 1.0)).collect()
+    }
+
     #[test]
     fn each_region_gets_what_it_is_to_get_within_the_limit() {
         let counts = [1, 2, 2, 3, 4];
@@ -240,13 +320,10 @@ mod tests {
             .zip(counts)
             .flat_map(|(region, count)| (0..count).map(move |number| page(region, number, 1.0)))
             .collect();
-        let (notes, allowance) = (Notes::default(), Allowance::of(REGION + 5));
-        let mut converted = Vec::new();
-        let report = work_through(&pages, &notes, &allowance, |region| {
-            converted.push(region);
-            Ok(())
-        });
-        assert_eq!(converted, [4 * REGION]);
+        let (notes, huge, growth) = (Notes::default(), Allowance::of(REGION + 5), Allowance::of(0));
+        let mut by = Converts::default();
+        let report = work_through(&pages, &notes, &Limits { huge: &huge, growth: &growth }, &mut by);
+        assert_eq!(by.converted, [4 * REGION]);
         let counted = (report.pages, report.regions, report.kept, report.converted, report.over_limit);
         assert_eq!(counted, (12, 5, 1, 1, 1));
         assert_eq!((report.compacted, report.compacted_bytes, report.refused), (1, 64, 1));
@@ -256,14 +333,36 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_leaves_the_limit_as_it_was() {
-        let allowance = Allowance::of(REGION);
-        let pages: Vec<Page> = (0..128).map(|number| page(1, number, 1.0)).collect();
-        let refuse = |_| Err(io::Error::from_raw_os_error(libc::ENOMEM));
-        let report = work_through(&pages, &Judge, &allowance, refuse);
+    fn a_region_that_would_grow_too_much_is_compacted_or_left() {
+        /// Converts whatever it may, and moves the rest.
+        struct Moves;
+        impl Application for Moves {
+            fn compact(&self, _: &ActiveRegion<'_>) -> Option<Result<u64, i32>> {
+                Some(Ok(7))
+            }
+        }
+        let pages = [dense(1), dense(2), dense(3)].concat();
+        let (huge, growth) = (Allowance::of(2 * REGION), Allowance::of(100));
+        let limits = Limits { huge: &huge, growth: &growth };
+        let mut by = Converts { missing: 60, ..Converts::default() };
+        let report = work_through(&pages, &Moves, &limits, &mut by);
+        assert_eq!((report.converted, report.compacted, report.compacted_bytes, report.over_limit), (1, 2, 14, 0));
+        assert_eq!((huge.used_bytes.load(Ordering::Relaxed), growth.used_bytes.load(Ordering::Relaxed)), (REGION, 60));
+        let report = work_through(&pages[..128], &Judge, &limits, &mut by);
+        assert_eq!((report.converted, report.over_limit), (0, 1), "nobody can compact it");
+        by.missing = 40;
+        assert_eq!(work_through(&pages[..128], &Judge, &limits, &mut by).converted, 1, "both limits have room");
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_leaves_the_limits_as_they_were() {
+        let (huge, growth) = (Allowance::of(REGION), Allowance::of(9));
+        let limits = Limits { huge: &huge, growth: &growth };
+        let mut by = Converts { missing: 9, refuses: Some(libc::ENOMEM), ..Converts::default() };
+        let report = work_through(&dense(1), &Judge, &limits, &mut by);
         assert_eq!((report.converted, report.refused, report.last_error), (0, 1, libc::ENOMEM));
-        assert_eq!(allowance.used_bytes.load(Ordering::Relaxed), 0);
-        let few = work_through(&pages[..5], &Judge, &allowance, refuse);
+        assert_eq!((huge.used_bytes.load(Ordering::Relaxed), growth.used_bytes.load(Ordering::Relaxed)), (0, 0));
+        let few = work_through(&dense(1)[..5], &Judge, &limits, &mut by);
         assert_eq!((few.kept, few.refused), (1, 0), "nobody can compact it");
     }
 }

@@ -25,6 +25,8 @@ mod error;
 #[cfg(target_os = "linux")]
 mod fork;
 #[cfg(target_os = "linux")]
+mod growth;
+#[cfg(target_os = "linux")]
 mod judge;
 #[cfg(target_os = "linux")]
 mod list;

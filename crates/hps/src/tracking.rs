@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,13 +22,16 @@ use signal_hook::SigId;
 use crate::daemon::Registration;
 use crate::error::TrackError;
 use crate::fork;
-use crate::judge::{Allowance, Application, REGION, Report, work_through};
+use crate::growth::{missing_bytes, resident_bytes};
+use crate::judge::{Allowance, Application, Convert, Limits, REGION, Report, work_through};
 use crate::list::List;
 use crate::own::OwnWatch;
 use crate::wire::{Notice, Page, Track};
 
 /// How long to wait before retrying a daemon that is gone.
 const AGAIN: Duration = Duration::from_secs(1);
+/// One in so many resident bytes may be added by default.
+const GROWTH_ONE_IN: u64 = 100;
 
 /// How a process is to be tracked.
 #[derive(Clone, Debug)]
@@ -41,6 +44,9 @@ pub struct TrackingSettings {
     pub own_writes: bool,
     /// Bytes that may be put on huge pages in place.
     pub most_huge_bytes: u64,
+    /// Bytes that converting may add to this process: pages of its regions that had no memory yet. None: a hundredth of what is resident
+    /// when the first list comes, as `hugepilot promote` has it.
+    pub most_growth_bytes: Option<u64>,
 }
 
 /// A process that is tracked, until this is dropped.
@@ -53,7 +59,9 @@ pub struct ProcessTracking {
 /// State shared by the waiting thread and the threads that send notices.
 struct Shared {
     settings: TrackingSettings,
-    allowance: Allowance,
+    huge: Allowance,
+    /// Known from the first list on.
+    growth: OnceLock<Allowance>,
     /// Used only by the waiting thread.
     source: Mutex<Source>,
     /// The connection for notices; each is sent once.
@@ -195,7 +203,8 @@ impl Shared {
         // Before the daemon knows the signal: without a handler it would kill the program.
         let handler = handle(signal, ring).map_err(system("handle a signal"))?;
         let shared = Self {
-            allowance: Allowance::of(settings.most_huge_bytes),
+            huge: Allowance::of(settings.most_huge_bytes),
+            growth: OnceLock::new(),
             source: Mutex::new(Source::Alone { watch: None, next_try: Instant::now() }),
             speaker: Mutex::new(None),
             settings,
@@ -342,10 +351,23 @@ impl Shared {
     }
 
     fn work_through(&self, pages: &[Page], application: &dyn Application) -> Report {
-        work_through(pages, application, &self.allowance, |region| match &mut *locked(&self.source) {
+        let default = || resident_bytes().unwrap_or(0) / GROWTH_ONE_IN;
+        let growth = || Allowance::of(self.settings.most_growth_bytes.unwrap_or_else(default));
+        let limits = Limits { huge: &self.huge, growth: self.growth.get_or_init(growth) };
+        work_through(pages, application, &limits, &mut &*self)
+    }
+}
+
+impl Convert for &Shared {
+    fn missing_bytes(&self, region: u64) -> io::Result<u64> {
+        missing_bytes(region)
+    }
+
+    fn convert(&mut self, region: u64) -> io::Result<()> {
+        match &mut *locked(&self.source) {
             Source::Alone { watch: Some(watch), .. } => watch.convert(region),
             Source::Daemon(_) | Source::Alone { .. } => collapse_own(region, REGION),
-        })
+        }
     }
 }
 
@@ -400,6 +422,7 @@ mod tests {
             socket: stand.path.clone(),
             own_writes: false,
             most_huge_bytes: u64::MAX,
+            most_growth_bytes: None,
         }
     }
 

@@ -45,7 +45,13 @@ pub fn begin(socket: &str, kind: &str, memory: &AlignedMemory) -> io::Result<Tra
         stream.read_exact(&mut [0])?;
         return Ok(Tracking::Deaf(stream));
     }
-    let settings = TrackingSettings { track, socket: socket.into(), own_writes: false, most_huge_bytes: u64::MAX };
+    let settings = TrackingSettings {
+        track,
+        socket: socket.into(),
+        own_writes: false,
+        most_huge_bytes: u64::MAX,
+        most_growth_bytes: None,
+    };
     let program = Arc::new(Rests { tracker: OnceLock::new(), rests: kind == "rest" });
     let ear = Ear(Arc::downgrade(&program));
     let tracker = ProcessTracking::with_thread(settings, Arc::new(ear)).map_err(io::Error::other)?;
