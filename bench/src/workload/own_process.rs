@@ -38,8 +38,6 @@ pub struct ReadyLine {
     pub seed: u64,
     /// The process that prints it; whoever launched it may be another.
     pub pid: u32,
-    /// Why its memory is not on the pages that it asked for, where it asks for some itself.
-    pub refusal: Option<String>,
     /// Requests that come a second, where it makes its load itself.
     #[serde(default)]
     pub load: Option<OwnLoad>,
@@ -63,7 +61,7 @@ impl ReadyLine {
     /// For memory at an address.
     pub fn at(address: u64, size: Bytes, pattern: &str, seed: u64) -> Self {
         let (pattern, pid) = (pattern.to_owned(), std::process::id());
-        Self { address, size_bytes: size.0, pattern, seed, pid, refusal: None, load: None }
+        Self { address, size_bytes: size.0, pattern, seed, pid, load: None }
     }
 }
 
