@@ -1,5 +1,5 @@
 //! hugepilot.exe: on Windows nobody can put another program's memory on large pages, so what is there is the question whether a program
-//! could have them, and what is missing ([`doctor`]). Programs ask for them by `hugepilot_os::large_pages`, or from C by libhps.
+//! could have them, what is missing ([`doctor`]), and the right to them ([`grant`]). Programs ask for them by `hugepilot_os::large_pages`, or from C by libhps.
 //!
 //! Owns: the command line ([`args`]), and what is said. Never touches: Windows; the program reads it, and hands over what it saw.
 #![forbid(unsafe_code)]
@@ -7,4 +7,5 @@
 pub mod args;
 pub mod contiguous;
 pub mod doctor;
+pub mod grant;
 pub mod render;

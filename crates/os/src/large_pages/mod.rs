@@ -2,7 +2,7 @@
 //!
 //! Owns: what may be asked for ([`LargePageOptions`]), in which order it is tried, what came of it ([`Got`]), and the memory until it is dropped.
 //! Never touches: how a system is asked. That is `linux.rs` and `windows.rs`, of which one is chosen here, and for Windows
-//! `virtual_alloc.rs`: what its answers mean, which is tested everywhere.
+//! `virtual_alloc.rs`: what its answers mean, which is tested everywhere. `lock_right.rs` and `lsa.rs` have the right that Windows asks for.
 //!
 //! On Windows the memory is locked: it is never paged out, is not in the working set, and takes contiguous memory that runs out soon after
 //! the machine's start. On Linux the same holds for reserved pages; transparent huge pages may be paged out.
@@ -11,6 +11,9 @@
 mod error;
 #[cfg(target_os = "linux")]
 mod linux;
+mod lock_right;
+#[cfg(any(windows, test))]
+mod lsa;
 #[cfg(any(windows, test))]
 mod virtual_alloc;
 #[cfg(windows)]
@@ -24,8 +27,9 @@ use windows as system;
 use std::ptr::NonNull;
 
 pub use error::LargePagesError;
+pub use lock_right::{LockRightChange, LockRightError, LockRightOutcome};
 #[cfg(windows)]
-pub use windows::standing;
+pub use windows::{change_lock_right, standing};
 
 const BASE_PAGE: usize = 4 << 10;
 const GIANT_PAGE: usize = 1 << 30;
@@ -235,7 +239,7 @@ fn rounded(bytes: usize, page_bytes: usize) -> Result<usize, LargePagesError> {
 mod tests {
     use super::*;
 
-    const FRAGMENTED: LargePagesError = LargePagesError::NoContiguousMemory { bytes: 8, page_bytes: 4 };
+    const FRAGMENTED: LargePagesError = LargePagesError::NoContiguousMemory { bytes: 8, page_bytes: 4, code: None };
 
     /// What a system says to each kind of page: how many bytes of 8 it puts on large pages, or why none.
     fn asked(
