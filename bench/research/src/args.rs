@@ -5,11 +5,10 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use hugepilot_bench::kept::ReportArguments;
-use hugepilot_bench::process::BoundArguments;
 
 use crate::lists::{self, ListsArguments};
 use crate::retell::retell;
-use crate::sort::{self, SortArguments, SortChild};
+use crate::sort::{self, SortArguments};
 use crate::transpose::{self, TransposeArguments};
 
 const EXAMPLES: &str = "\
@@ -45,12 +44,6 @@ enum Command {
     Sort(SortArguments),
     /// Shows the report of raw results again.
     Report(ReportArguments),
-    /// Binds itself to a processor and becomes another program.
-    #[command(hide = true)]
-    Bound(BoundArguments),
-    /// The child of `sort`.
-    #[command(hide = true)]
-    WorkloadSort(SortChild),
 }
 
 impl ResearchArguments {
@@ -61,8 +54,6 @@ impl ResearchArguments {
             Command::Lists(arguments) => arguments.run(),
             Command::Sort(arguments) => arguments.run(),
             Command::Report(ReportArguments { file, plot }) => retell(&file, plot.as_deref()),
-            Command::Bound(child) => match child.run()? {},
-            Command::WorkloadSort(child) => child.run(),
         }
     }
 }

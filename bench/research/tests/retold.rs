@@ -1,4 +1,4 @@
-//! Runs the real program: it reports saved results again, and its children work.
+//! The program as it is called: what it keeps is told again.
 //!
 //! Owns: runs that are small enough for a test. Never touches: figures; it asserts what happened.
 
@@ -60,14 +60,14 @@ fn a_report_is_the_same_when_it_is_made_again() {
 }
 
 #[test]
-fn a_child_sorts() {
+fn sorts_by_turns_are_told_again() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not tested: needs root");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("sort.json");
-    let sort = ["sort", "--sizes=64K", "--algorithms=heap", "--rounds=1", &format!("--json={}", json.display())];
+    let sort = ["sort", "--sizes=64K", "--algorithms=heap", "--rounds=2", &format!("--json={}", json.display())];
     let output = research(&sort);
     let error = String::from_utf8_lossy(&output.stderr);
     if error.contains("another hugepilot-bench") {
@@ -75,6 +75,11 @@ fn a_child_sorts() {
         return;
     }
     assert!(output.status.success(), "{error}");
+    let kept = fs::read_to_string(&json).unwrap();
+    for turns in [r#""pages":"ordinary","#, r#""pages":"large","#, r#""pages":"ordinary-again","#] {
+        assert_eq!(kept.matches(turns).count(), 2, "{kept}");
+    }
+    assert_eq!(kept.matches(r#""shape":"bottom-up""#).count(), 6, "{kept}");
     for again in [["report", json.to_str().unwrap()].as_slice(), &["sort", "--from", json.to_str().unwrap()]] {
         let again = research(again);
         assert_eq!(again.stdout, output.stdout, "{}", String::from_utf8_lossy(&again.stderr));

@@ -37,9 +37,7 @@ pub struct ReadyLine {
     pub seed: u64,
     /// The process that prints it, which may differ from the one that was launched.
     pub pid: u32,
-    /// Why its memory is not on the pages that it requested, if it requested any.
-    pub refusal: Option<String>,
-    /// Requests that arrive per second, if it generates its own load.
+    /// Requests that come a second, where it makes its load itself.
     #[serde(default)]
     pub load: Option<OwnLoad>,
 }
@@ -62,7 +60,7 @@ impl ReadyLine {
     /// For memory at an address.
     pub fn at(address: u64, size: Bytes, pattern: &str, seed: u64) -> Self {
         let (pattern, pid) = (pattern.to_owned(), std::process::id());
-        Self { address, size_bytes: size.0, pattern, seed, pid, refusal: None, load: None }
+        Self { address, size_bytes: size.0, pattern, seed, pid, load: None }
     }
 }
 

@@ -43,11 +43,11 @@ mod tests {
             if bytes <= 10 << 20 {
                 Ok(())
             } else {
-                Err(LargePagesError::NoContiguousMemory { bytes, page_bytes: LARGE })
+                Err(LargePagesError::NoContiguousMemory { bytes, page_bytes: LARGE, code: Some(1450) })
             }
         });
         assert_eq!(taken, [2, 4, 8, 16]);
-        let refused = LargePagesError::NoContiguousMemory { bytes: 16 << 20, page_bytes: LARGE };
+        let refused = LargePagesError::NoContiguousMemory { bytes: 16 << 20, page_bytes: LARGE, code: Some(1450) };
         assert_eq!(found, Contiguous { largest_bytes: 8 << 20, refused: Some((16 << 20, refused)) });
     }
 

@@ -9,19 +9,13 @@ use serde::Serialize;
 use crate::contiguous::{Contiguous, probe};
 
 const POLICY: &str = "secpol.msc > Local Policies > User Rights Assignment > Lock pages in memory: add the account";
-const AFTERWARDS: &str = "sign out and in again: a right comes with the sign-in, and not to programs that run already";
+/// What must follow either way to give the right.
+pub(crate) const AFTERWARDS: &str =
+    "sign out and in again: a right comes with the sign-in, and not to programs that run already";
 const SERVICE: &str = "run it under SYSTEM, which has the right: as a task (schtasks /create /tn NAME /tr PROGRAM /sc onstart /ru SYSTEM), or, \
                        if it was written as a service, as one (sc create NAME binPath= PROGRAM obj= LocalSystem)";
-/// The fix by commands, for home editions, which lack secpol.msc. The exported file lists the accounts that already have the
-/// right.
-const COMMANDS: [&str; 4] = [
-    "whoami /user",
-    "secedit /export /areas USER_RIGHTS /cfg rights.inf",
-    "notepad rights.inf",
-    "secedit /configure /db rights.sdb /areas USER_RIGHTS /cfg rights.inf",
-];
-const EDIT: &str = "in rights.inf, below [Privilege Rights], SeLockMemoryPrivilege = *S-1-5-.. is to name the account by what whoami says, \
-                    after those that stand there and a comma; where there is no such line, add it";
+/// Where there is no secpol.msc, too, as on home editions.
+const COMMANDS: [&str; 1] = ["hugepilot grant"];
 const PROPERTIES: &str = "Such memory is locked: it is never paged out, is not in the working set, and no job's limit counts it. It takes \
                           contiguous memory, which runs out soon after the machine's start. Allocate it once, when the program starts";
 
@@ -62,9 +56,7 @@ pub struct PolicyFix {
     pub policy: &'static str,
     /// The same as commands for an elevated prompt.
     pub commands: Vec<&'static str>,
-    /// The edit to make between them.
-    pub edit: &'static str,
-    /// The step that follows either way.
+    /// What must follow either.
     pub afterwards: &'static str,
     /// An alternative without it.
     pub service: &'static str,
@@ -136,13 +128,12 @@ fn privilege(standing: &Standing) -> WindowsCheck {
             CheckStatus::Missing,
             format!("this account may not lock pages in memory (SeLockMemoryPrivilege){elevated}"),
             format!(
-                "Windows refuses it large pages (error 1314), and enabling the right \"succeeds\" without effect (error 1300). Not even \
+                "Windows refuses it large pages (error 1314, 0x522), and enabling the right \"succeeds\" without effect (error 1300, 0x514). Not even \
                  administrators have it unless it was given{filtered}."
             ),
         ),
     };
-    let fix =
-        PolicyFix { policy: POLICY, commands: COMMANDS.to_vec(), edit: EDIT, afterwards: AFTERWARDS, service: SERVICE };
+    let fix = PolicyFix { policy: POLICY, commands: COMMANDS.to_vec(), afterwards: AFTERWARDS, service: SERVICE };
     WindowsCheck::new(name, status, finding, meaning).fixed_by((!standing.held).then_some(fix))
 }
 
@@ -201,13 +192,14 @@ mod tests {
     fn an_account_without_it_is_told_how_to_get_it() {
         let (status, check) = status(&facts(false, true), "privilege");
         assert_eq!(status, CheckStatus::Missing);
-        assert!(check.finding.contains("elevated") && check.meaning.contains("1314") && check.meaning.contains("1300"));
+        assert!(
+            check.finding.contains("elevated")
+                && check.meaning.contains("1314, 0x522")
+                && check.meaning.contains("1300")
+        );
         let fix = check.fix.expect("there is a way");
         assert!(fix.policy.contains("Lock pages in memory") && fix.afterwards.contains("sign out"));
-        assert!(
-            fix.commands.iter().any(|line| line.starts_with("secedit /configure"))
-                && fix.service.contains("LocalSystem")
-        );
+        assert!(fix.commands == ["hugepilot grant"] && fix.service.contains("LocalSystem"));
         assert!(!check.meaning.contains("try elevated"));
         let check = self::status(&facts(false, false), "privilege").1;
         assert!(!check.finding.contains("elevated") && check.meaning.contains("an administrator's, try elevated, too"));
@@ -245,7 +237,7 @@ mod tests {
 
     #[test]
     fn scarce_memory_is_told_with_its_remedy() {
-        let error = LargePagesError::NoContiguousMemory { bytes: 16 << 20, page_bytes: LARGE };
+        let error = LargePagesError::NoContiguousMemory { bytes: 16 << 20, page_bytes: LARGE, code: Some(1450) };
         let refused = |largest_bytes| {
             let contiguous = Some(Contiguous { largest_bytes, refused: Some((16 << 20, error)) });
             status(&WindowsFacts { contiguous, ..facts(true, false) }, CONTIGUOUS)
@@ -253,7 +245,7 @@ mod tests {
         let (status, check) = refused(8 << 20);
         assert_eq!(status, CheckStatus::Warning);
         assert!(check.finding.contains("8 MiB could be had at once, 16 MiB not"), "{}", check.finding);
-        assert!(check.meaning.contains("when the program starts"));
+        assert!(check.meaning.contains("when the program starts") && check.meaning.contains("error 1450, 0x5AA"));
         assert_eq!(refused(0).0, CheckStatus::Missing);
         let none = Err(LargePagesError::NotSupported { page_bytes: 1 << 30 });
         let (status, _) = self::status(&WindowsFacts { giant: Some(none), ..facts(true, false) }, GIANT);

@@ -1,5 +1,5 @@
-//! hugepilot.exe: on Windows no program can put another's memory on large pages, so this one only tells whether programs could have
-//! them, and what is missing ([`doctor`]). Programs request them through `hugepilot_os::large_pages`, or from C through libhps.
+//! hugepilot.exe: on Windows nobody can put another program's memory on large pages, so what is there is the question whether a program
+//! could have them, what is missing ([`doctor`]), and the right to them ([`grant`]). Programs ask for them by `hugepilot_os::large_pages`, or from C by libhps.
 //!
 //! Owns: the command line ([`args`]) and the output. Never touches: Windows; the binary reads it and passes the facts on.
 #![forbid(unsafe_code)]
@@ -7,4 +7,5 @@
 pub mod args;
 pub mod contiguous;
 pub mod doctor;
+pub mod grant;
 pub mod render;

@@ -1,4 +1,4 @@
-//! The checks as readable text.
+//! The checks, and whatever else is said, as text for people.
 //!
 //! Owns: their layout. Never touches: their wording.
 
@@ -23,11 +23,15 @@ pub fn text(checks: &[WindowsCheck]) -> String {
     text
 }
 
+/// One paragraph.
+pub fn paragraph(text: &str) -> String {
+    wrap(text, WIDTH - 1).into_iter().map(|line| line + "\n").collect()
+}
+
 fn fix_lines(fix: &PolicyFix) -> Vec<String> {
     let mut lines = vec!["To give the account that right:".to_owned(), format!("  {}", fix.policy)];
     lines.push("or, in an elevated prompt:".to_owned());
     lines.extend(fix.commands.iter().map(|command| format!("  {command}")));
-    lines.extend(wrapped(&format!("where {}.", fix.edit)));
     lines.extend(wrapped(&format!("Then {}. Without it: {}.", fix.afterwards, fix.service)));
     lines
 }
@@ -53,10 +57,7 @@ mod tests {
         let text = text(&checks());
         let long: Vec<&str> = text.lines().filter(|line| line.len() >= WIDTH).collect();
         assert!(long.iter().all(|line| line.starts_with("           ")), "{long:?}");
-        assert!(
-            text.contains("missing  privilege\n")
-                && text.contains("  secedit /export /areas USER_RIGHTS /cfg rights.inf\n")
-        );
+        assert!(text.contains("missing  privilege\n") && text.contains("  hugepilot grant\n"));
         assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains("Then sign out and in again"), "{text}");
     }
 }

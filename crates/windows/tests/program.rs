@@ -17,7 +17,7 @@ fn doctor_tells_of_pages_and_of_the_privilege() {
     assert!(told.status.success(), "{said}{}", text(&told.stderr));
     assert!(said.contains("OK       large pages") && said.contains("privilege") && said.contains("1 GiB"), "{said}");
     if said.contains("missing  privilege") {
-        assert!(said.contains("Lock pages in memory") && said.contains("secedit /configure"), "{said}");
+        assert!(said.contains("Lock pages in memory") && said.contains("  hugepilot grant\n"), "{said}");
     }
 }
 
@@ -31,6 +31,17 @@ fn doctor_has_json() {
     assert_eq!(document["version"], 1);
 }
 
+/// More would change the rights of whoever runs the tests.
+#[test]
+fn grant_knows_who_is_not_there() {
+    for arguments in [&["grant", "nobody is called that"][..], &["grant", "--undo", "nobody is called that"]] {
+        let told = hugepilot(arguments);
+        assert_eq!(told.status.code(), Some(1));
+        assert!(text(&told.stderr).contains("no account is called nobody") && told.stdout.is_empty(), "{told:?}");
+    }
+    assert!(text(&hugepilot(&["grant", "--help"]).stdout).contains("Local Policies"));
+}
+
 #[test]
 fn run_says_that_it_is_linuxs() {
     let told = hugepilot(&["run", "--", "notepad.exe"]);
@@ -40,7 +51,7 @@ fn run_says_that_it_is_linuxs() {
 
 #[test]
 fn wrong_usage_exits_with_2() {
-    for arguments in [&[][..], &["heat", "7"], &["doctor", "now"]] {
+    for arguments in [&[][..], &["heat", "7"], &["doctor", "now"], &["grant", "one", "two"]] {
         assert_eq!(hugepilot(arguments).status.code(), Some(2), "{arguments:?}");
     }
 }

@@ -1,13 +1,18 @@
-//! The algorithms.
+//! The algorithms, in the shape that a C++ program gets from its standard library; the experiment timed `std::make_heap` with
+//! `std::sort_heap`, and `std::sort`.
 //!
-//! Owns: their code, from textbooks where the standard library has none that is suitable. Never touches: memory other than what is sorted.
+//! Owns: their code. Never touches: memory but what is sorted.
 //!
-//! - *Heap sort* is Williams's with Floyd's way to build the heap, in place: each number sinks from the top through the whole memory, so nearly each
-//!   step is a page walk. The experiment timed this one. Variants that are gentler to caches (heaps with more children, sinking to the bottom first)
-//!   would measure something else.
-//! - *Quick sort* is the standard library's unstable sort: partitions pass through memory in order.
-//! - *Merge sort* is bottom-up between two halves of the same memory. The standard library's stable sort allocates its own buffer from the heap,
-//!   which would be on other pages than those under test.
+//! A shape is which numbers are compared and moved, in which order. It is libstdc++'s (GCC 12; `__adjust_heap` in `bits/stl_heap.h`,
+//! `__introsort_loop` in `bits/stl_algo.h`), comparison by comparison, which the tests check.
+//!
+//! - *Heap sort* is in place and bottom-up: the hole that the largest number leaves sinks to the bottom, always to the larger child, and the
+//!   number that is to fill it climbs from there. The way down goes anywhere in memory, so that nearly each step is a page walk.
+//!   Microsoft's library, which the experiment probably had, does the same.
+//! - *Quick sort* is introsort: partitions around the median of three pass through memory in order, a heap sort ends what gets too deep, and
+//!   one insertion sort finishes pieces of up to 16 numbers. Microsoft's takes medians of more, and leaves pieces of 32.
+//! - *Merge sort* is the textbook's, bottom-up between two halves of the same memory. A library's stable sort takes its own buffer from the
+//!   heap, that is on pages of another kind than those under test.
 
 use std::fmt;
 
@@ -18,9 +23,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
-    /// From the top of a heap through all of the memory.
+    /// By a heap, from its top through all of the memory.
     Heap,
-    /// The standard library's unstable sort.
+    /// By partitions.
     Quick,
     /// Bottom-up, between two halves of the memory.
     Merge,
@@ -35,12 +40,21 @@ impl Algorithm {
         }
     }
 
-    /// Sorts the first `count` numbers; algorithms that need more memory use the space after them.
+    /// Which of the ways to do it; results that were kept before they said so are of others.
+    pub fn shape(self) -> &'static str {
+        match self {
+            Algorithm::Heap => "bottom-up",
+            Algorithm::Quick => "introsort",
+            Algorithm::Merge => "textbook",
+        }
+    }
+
+    /// Sorts the first `count` numbers; there is room beyond them for those that need it.
     pub fn sort(self, memory: &mut [u32], count: usize) {
         let (numbers, rest) = memory.split_at_mut(count);
         match self {
             Algorithm::Heap => heap_sort(numbers),
-            Algorithm::Quick => numbers.sort_unstable(),
+            Algorithm::Quick => introsort(numbers),
             Algorithm::Merge => merge_sort(numbers, &mut rest[..count]),
         }
     }
@@ -52,34 +66,103 @@ impl fmt::Display for Algorithm {
     }
 }
 
-fn heap_sort(numbers: &mut [u32]) {
+fn heap_sort<T: Ord + Copy>(numbers: &mut [T]) {
     for parent in (0..numbers.len() / 2).rev() {
-        sink(numbers, parent);
+        fill_hole(numbers, parent, numbers[parent]);
     }
     for end in (1..numbers.len()).rev() {
-        numbers.swap(0, end);
-        sink(&mut numbers[..end], 0);
+        let number = numbers[end];
+        numbers[end] = numbers[0];
+        fill_hole(&mut numbers[..end], 0, number);
     }
 }
 
-/// Lets one number sink until both of its children are smaller.
-fn sink(heap: &mut [u32], mut parent: usize) {
-    let number = heap[parent];
-    loop {
-        let mut child = 2 * parent + 1;
-        if child >= heap.len() {
-            break;
-        }
-        if child + 1 < heap.len() && heap[child + 1] > heap[child] {
-            child += 1;
-        }
-        if heap[child] <= number {
-            break;
-        }
-        heap[parent] = heap[child];
-        parent = child;
+/// Puts a number where it belongs at or below `top`, whose own is not needed any more.
+fn fill_hole<T: Ord + Copy>(heap: &mut [T], top: usize, number: T) {
+    let mut hole = top;
+    while 2 * hole + 1 < heap.len() {
+        let (left, right) = (2 * hole + 1, 2 * hole + 2);
+        let larger = if right == heap.len() || heap[right] < heap[left] { left } else { right };
+        heap[hole] = heap[larger];
+        hole = larger;
     }
-    heap[parent] = number;
+    while hole > top && heap[(hole - 1) / 2] < number {
+        heap[hole] = heap[(hole - 1) / 2];
+        hole = (hole - 1) / 2;
+    }
+    heap[hole] = number;
+}
+
+/// Pieces of so many numbers are left to insertion.
+const SMALL: usize = 16;
+
+fn introsort<T: Ord + Copy>(numbers: &mut [T]) {
+    let depth = 2 * numbers.len().checked_ilog2().unwrap_or(0);
+    sort_roughly(numbers, depth);
+    insertion_sort(numbers);
+}
+
+/// Until nothing stands in another piece than it belongs to.
+fn sort_roughly<T: Ord + Copy>(mut numbers: &mut [T], mut depth: u32) {
+    while numbers.len() > SMALL {
+        if depth == 0 {
+            return heap_sort(numbers);
+        }
+        depth -= 1;
+        let cut = partition(numbers);
+        let (small, large) = numbers.split_at_mut(cut);
+        sort_roughly(large, depth);
+        numbers = small;
+    }
+}
+
+/// Where those begin that are no smaller than the median of three, which is put first.
+fn partition<T: Ord + Copy>(numbers: &mut [T]) -> usize {
+    numbers.swap(0, median(numbers, [1, numbers.len() / 2, numbers.len() - 1]));
+    let pivot = numbers[0];
+    let (mut low, mut high) = (1, numbers.len());
+    loop {
+        while numbers[low] < pivot {
+            low += 1;
+        }
+        high -= 1;
+        while pivot < numbers[high] {
+            high -= 1;
+        }
+        if low >= high {
+            return low;
+        }
+        numbers.swap(low, high);
+        low += 1;
+    }
+}
+
+/// The place of the one in the middle.
+fn median<T: Ord>(numbers: &[T], [one, two, three]: [usize; 3]) -> usize {
+    let less = |left: usize, right: usize| numbers[left] < numbers[right];
+    let (small, large) = if less(one, two) { (one, two) } else { (two, one) };
+    match less(large, three) {
+        true => large,
+        false if less(small, three) => three,
+        false => small,
+    }
+}
+
+fn insertion_sort<T: Ord + Copy>(numbers: &mut [T]) {
+    for place in 1..numbers.len() {
+        let number = numbers[place];
+        let mut hole = place;
+        // The smallest number is among the first few, so that no later one belongs before them.
+        if place < SMALL && number < numbers[0] {
+            numbers.copy_within(..place, 1);
+            hole = 0;
+        }
+        while hole > 0 && number < numbers[hole - 1] {
+            numbers[hole] = numbers[hole - 1];
+            hole -= 1;
+        }
+        numbers[hole] = number;
+    }
 }
 
 fn merge_sort(numbers: &mut [u32], room: &mut [u32]) {
@@ -114,8 +197,14 @@ fn merge(one: &[u32], other: &[u32], target: &mut [u32]) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
     use rand_mt::Mt;
+
+    use super::*;
 
     #[test]
     fn each_sorts_like_the_standard_library() {
@@ -133,6 +222,77 @@ mod tests {
                 assert_eq!(memory[count * algorithm.room()..], [7; 3], "{algorithm} keeps to its room");
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_sorted_is_sorted(numbers in vec(any::<u32>(), 0..1000), without_bits in 0u32..32) {
+            let numbers: Vec<u32> = numbers.into_iter().map(|number| number >> without_bits).collect();
+            let mut expected = numbers.clone();
+            expected.sort();
+            for algorithm in Algorithm::value_variants() {
+                let mut memory = [numbers.clone(), numbers.clone()].concat();
+                algorithm.sort(&mut memory, numbers.len());
+                prop_assert_eq!(&memory[..numbers.len()], &expected, "{}", algorithm);
+            }
+        }
+    }
+
+    thread_local! {
+        static SEEN: Cell<Comparisons> = const { Cell::new(Comparisons { count: 0, digest: 0 }) };
+    }
+
+    /// How many there were, and a number that tells which, and in which order.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Comparisons {
+        count: u64,
+        digest: u64,
+    }
+
+    /// A number whose comparisons are seen.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct Seen(u32);
+
+    impl PartialOrd for Seen {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl Ord for Seen {
+        fn cmp(&self, other: &Self) -> Ordering {
+            // FNV-1a.
+            let with = |digest: u64, number: u32| (digest ^ u64::from(number)).wrapping_mul(0x0100_0000_01b3);
+            let Comparisons { count, digest } = SEEN.get();
+            SEEN.set(Comparisons { count: count + 1, digest: with(with(digest, self.0), other.0) });
+            self.0.cmp(&other.0)
+        }
+    }
+
+    fn comparisons(sort: fn(&mut [Seen]), numbers: &[u32]) -> Comparisons {
+        let mut numbers: Vec<Seen> = numbers.iter().copied().map(Seen).collect();
+        SEEN.set(Comparisons { count: 0, digest: 0xcbf2_9ce4_8422_2325 });
+        sort(&mut numbers);
+        let seen = SEEN.get();
+        assert!(numbers.is_sorted_by_key(|number| number.0));
+        seen
+    }
+
+    /// What tests/shape.cpp prints of these numbers when it is built with GCC 12: what libstdc++ compares, in its order.
+    #[test]
+    fn the_shapes_are_those_of_the_standard_library_of_cxx() {
+        let mut random = Mt::new(5489);
+        let random: Vec<u32> = (0..10_000).map(|_| random.next_u32()).collect();
+        let few: Vec<u32> = random.iter().map(|number| number % 100).collect();
+        // Musser's, whose every median of three is one of the smallest.
+        let odd_then_far = (1..=1000).map(|number| if number % 2 == 1 { number } else { 999 + number });
+        let killer: Vec<u32> = odd_then_far.chain((1..=1000).map(|number| 2 * number)).collect();
+        let seen = |count, digest| Comparisons { count, digest };
+        assert_eq!(comparisons(heap_sort, &random), seen(136_683, 0x2cd2_8237_d906_d5ed));
+        assert_eq!(comparisons(heap_sort, &few), seen(136_261, 0xb544_c663_0ef5_dfa1));
+        assert_eq!(comparisons(introsort, &random), seen(163_125, 0x3ddf_d9ba_c596_10f3));
+        assert_eq!(comparisons(introsort, &few), seen(129_528, 0x2435_aa8c_b785_693e));
+        assert_eq!(comparisons(introsort, &killer), seen(52_448, 0x82ff_eb8b_e555_0e10));
     }
 
     #[test]

@@ -15,7 +15,11 @@ pub struct SortTurn {
     pub round: u32,
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// The requested pages.
+    /// Which of the ways to do it ([`Algorithm::shape`]); None of what was kept before that was told: a heap sort whose numbers sink from the
+    /// top until they fit, and the quick sort of Rust's library.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<String>,
+    /// Where, as asked for.
     pub pages: PageChoice,
     /// Bytes of numbers.
     pub bytes: u64,

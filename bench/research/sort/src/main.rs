@@ -5,10 +5,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use hugepilot_sort::algorithm::Algorithm;
-use hugepilot_sort::line::SortTurn;
-use hugepilot_sort::task::{PageChoice, Task, TaskError};
+use hugepilot_sort::task::{PageChoice, Task};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,9 +48,11 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     for round in 0..arguments.rounds {
         for &mebibytes in sizes {
             for &algorithm in &arguments.algorithms {
-                for pages in order(round) {
+                for pages in PageChoice::order(round) {
                     let bytes = (mebibytes as usize) << 20;
-                    let turn = turn(round, Task { algorithm, pages, bytes })?;
+                    let mut ready = Task { algorithm, pages, bytes }.prepare()?;
+                    let took = ready.sort()?;
+                    let turn = ready.turn(round, took);
                     writeln!(std::io::stdout(), "{}", serde_json::to_string(&turn)?)?;
                     // If the reason were only in the file, the user could lose hours before finding it.
                     if let (Some(refusal), false) = (&turn.refusal, warned) {
@@ -63,46 +64,4 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     Ok(())
-}
-
-/// Six rounds contain all possible orders, so that each kind comes first, second and last equally often, and follows each other kind equally often.
-fn order(round: u32) -> Vec<PageChoice> {
-    let mut order = PageChoice::value_variants().to_vec();
-    let (turns, kinds) = (round as usize, order.len());
-    order.rotate_left(turns % kinds);
-    // With rotation alone each kind would always follow the same one.
-    if turns / kinds % 2 == 1 {
-        order.reverse();
-    }
-    order
-}
-
-/// Sorts in newly allocated memory.
-fn turn(round: u32, task: Task) -> Result<SortTurn, TaskError> {
-    let mut ready = task.prepare()?;
-    let took = ready.sort()?;
-    Ok(SortTurn {
-        round,
-        algorithm: task.algorithm,
-        pages: task.pages,
-        bytes: task.bytes as u64,
-        nanoseconds: took.as_nanos() as u64,
-        large_bytes: ready.got().large_bytes as u64,
-        taken_bytes: ready.got().bytes as u64,
-        refusal: ready.refusal(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn six_rounds_are_all_orders_there_are() {
-        let orders: BTreeSet<Vec<PageChoice>> = (0..6).map(order).collect();
-        assert_eq!(orders.len(), 6);
-        let follows_large = |round: &u32| order(*round).ends_with(&[PageChoice::Large, PageChoice::OrdinaryAgain]);
-        assert_eq!((6..12).filter(follows_large).count(), 1);
-    }
 }

@@ -6,14 +6,15 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use hugepilot_os::large_pages::{Got, LargePageOptions, LargePagePolicy, LargePages, LargePagesError};
+use hugepilot_os::large_pages::{LargePageOptions, LargePagePolicy, LargePages, LargePagesError};
 use rand_mt::Mt;
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm::Algorithm;
+use crate::line::SortTurn;
 
-/// The generator's default seed, in the paper that describes it and in C++.
-pub const SEED: u32 = 5489;
+/// Where the generator starts by itself, in the paper that describes it and in C++.
+const SEED: u32 = 5489;
 
 /// Which pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -53,6 +54,21 @@ pub enum TaskError {
     Memory(#[from] LargePagesError),
     #[error("{algorithm} sort of {bytes} bytes left numbers that are not sorted, or not those that were there")]
     Wrong { algorithm: Algorithm, bytes: usize },
+}
+
+impl PageChoice {
+    /// All of them, in the order of one round. Six rounds are all orders there are, so that each kind comes first, second and last as
+    /// often, and follows each other one as often.
+    pub fn order(round: u32) -> Vec<Self> {
+        let mut order = Self::value_variants().to_vec();
+        let (turns, kinds) = (round as usize, order.len());
+        order.rotate_left(turns % kinds);
+        // Turning alone leaves each kind after the same one.
+        if turns / kinds % 2 == 1 {
+            order.reverse();
+        }
+        order
+    }
 }
 
 impl Task {
@@ -100,25 +116,27 @@ impl Ready {
         if sum == expected && sorted.is_sorted() { Ok(took) } else { Err(TaskError::Wrong { algorithm, bytes }) }
     }
 
-    /// The count of numbers sorted each time.
-    pub fn count(&self) -> usize {
-        self.task.count()
-    }
-
-    /// Their address.
+    /// Where they are.
     pub fn address(&self) -> u64 {
         self.memory.start().as_ptr() as u64
     }
 
-    /// The memory that the system gave.
-    pub fn got(&self) -> Got {
-        self.memory.got()
-    }
-
-    /// Why it is not what was requested.
-    pub fn refusal(&self) -> Option<String> {
+    /// A turn in which one sort took so long; how much of the memory is on large pages is what the allocation said.
+    pub fn turn(&self, round: u32, took: Duration) -> SortTurn {
+        let Task { algorithm, pages, bytes } = self.task;
+        let got = self.memory.got();
         let refusals: Vec<String> = self.memory.refusals().iter().map(ToString::to_string).collect();
-        (!refusals.is_empty()).then(|| refusals.join("; "))
+        SortTurn {
+            round,
+            algorithm,
+            shape: Some(algorithm.shape().to_owned()),
+            pages,
+            bytes: bytes as u64,
+            nanoseconds: took.as_nanos() as u64,
+            large_bytes: got.large_bytes as u64,
+            taken_bytes: got.bytes as u64,
+            refusal: (!refusals.is_empty()).then(|| refusals.join("; ")),
+        }
     }
 }
 
@@ -130,6 +148,8 @@ impl fmt::Display for PageChoice {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -137,7 +157,16 @@ mod tests {
         // The C++ standard states the 10,000th number of its generator ([rand.predef]).
         let task = Task { algorithm: Algorithm::Quick, pages: PageChoice::Ordinary, bytes: 4 * 10_000 };
         let mut ready = task.prepare().unwrap();
-        assert_eq!((ready.count(), ready.memory.numbers_mut()[9_999]), (10_000, 4_123_659_995));
+        assert_eq!((ready.task.count(), ready.memory.numbers_mut()[9_999]), (10_000, 4_123_659_995));
+    }
+
+    #[test]
+    fn six_rounds_are_all_orders_there_are() {
+        let orders: BTreeSet<Vec<PageChoice>> = (0..6).map(PageChoice::order).collect();
+        assert_eq!(orders.len(), 6);
+        let follows_large =
+            |round: &u32| PageChoice::order(*round).ends_with(&[PageChoice::Large, PageChoice::OrdinaryAgain]);
+        assert_eq!((6..12).filter(follows_large).count(), 1);
     }
 
     #[test]
@@ -146,8 +175,10 @@ mod tests {
             for &pages in PageChoice::value_variants() {
                 let mut ready = Task { algorithm, pages, bytes: 40_000 }.prepare().unwrap();
                 ready.sort().unwrap();
-                ready.sort().unwrap();
-                assert!(pages == PageChoice::Large || ready.got().large_bytes == 0);
+                let took = ready.sort().unwrap();
+                let turn = ready.turn(3, took);
+                assert!(pages == PageChoice::Large || turn.large_bytes == 0);
+                assert_eq!((turn.round, turn.bytes, turn.shape.as_deref()), (3, 40_000, Some(algorithm.shape())));
             }
         }
     }

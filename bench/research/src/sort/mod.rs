@@ -1,9 +1,8 @@
 //! Sorting in large and in ordinary pages, as in the experiment on Windows: the gain of each algorithm, by size.
 //!
-//! Owns: the command, and the order of turns. Never touches: settings of the machine; a child requests its pages itself, as programs do that know
-//! about them.
+//! Owns: the command, and the order of turns. Never touches: settings of the machine; each turn asks for its pages itself, as programs do
+//! that know of them.
 
-mod child;
 mod plot;
 mod record;
 mod text;
@@ -22,7 +21,6 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::{PageChoice, Task};
 
-pub use self::child::SortChild;
 pub use self::record::SortRecord;
 use crate::record::ResearchRecord;
 
@@ -31,9 +29,11 @@ Examples:
   hugepilot-research sort --quick                           a first result in minutes
   hugepilot-research sort --plot sort.svg                   1 MiB to 1 GiB: hours, most of them for the heap sort of 1 GiB
   hugepilot-research sort --algorithms heap --sizes 64M --rounds 20
+  hugepilot-research sort --sizes 256M,512M,1G --rounds 20  where most is to be gained: a night
   hugepilot-research sort --from windows.json               the report of lines that hugepilot-sort.exe printed on Windows
 
-Each turn is a process of its own. Large pages are reserved ones where the pool has enough, else transparent ones.";
+All turns run in this one process, one after the other, each in memory of its own that it gives back. Large pages are reserved ones where
+the pool has enough, else transparent ones.";
 
 /// `sort`
 #[derive(Clone, Debug, clap::Args)]
@@ -85,9 +85,9 @@ impl SortArguments {
         let (tasks, rounds) = (self.tasks(), self.rounds.unwrap_or(if self.quick { 3 } else { 6 }));
         let bar = progress_bar(u64::from(rounds) * (tasks.len() * PageChoice::value_variants().len()) as u64);
         for round in 0..rounds {
-            for (place, task) in order_of_round(&tasks, self.seed, round).into_iter().enumerate() {
-                // The three that are compared follow each other, in random order.
-                for pages in order_of_round(PageChoice::value_variants(), self.seed.wrapping_add(place as u64), round) {
+            for task in order_of_round(&tasks, self.seed, round) {
+                // The three that are compared follow each other.
+                for pages in PageChoice::order(round) {
                     let task = Task { pages, ..task };
                     let named = format!("{} sort of {}, {pages}", task.algorithm, Bytes(task.bytes as u64));
                     bar.set_message(format!("round {}: {named}", round + 1));

@@ -51,7 +51,19 @@ impl SortRecord {
             format!("{} holds neither what `sort --keep` wrote nor lines of hugepilot-sort", path.display())
         })?;
         ensure!(!turns.is_empty(), "{} is empty", path.display());
-        Ok(Self { version: Self::VERSION, machine: None, turns })
+        let record = Self { version: Self::VERSION, machine: None, turns };
+        let same = |turn: &SortTurn| turn.shape.as_deref() == record.shape(turn.algorithm);
+        ensure!(
+            record.turns.iter().all(same),
+            "{} holds sorts of several shapes: have each told alone",
+            path.display()
+        );
+        Ok(record)
+    }
+
+    /// Which way to do it was timed, all the time; None where that was not kept.
+    pub fn shape(&self, algorithm: Algorithm) -> Option<&str> {
+        self.turns.iter().find(|turn| turn.algorithm == algorithm)?.shape.as_deref()
     }
 
     /// The algorithms, each with its sizes in ascending order.
@@ -128,6 +140,7 @@ pub(super) mod tests {
         let turn = |round: u32, pages, nanoseconds: f64| SortTurn {
             round,
             algorithm,
+            shape: Some(algorithm.shape().to_owned()),
             pages,
             bytes,
             nanoseconds: nanoseconds as u64,
@@ -175,7 +188,8 @@ pub(super) mod tests {
             assert_eq!(SortRecord::read(&path).unwrap(), kept);
         }
         assert_eq!(kept.cases(), [(Algorithm::Heap, vec![1 << 20]), (Algorithm::Quick, vec![2 << 20])]);
-        for wrong in ["", "{}", "{\"round\":1}", "\u{feff}"] {
+        let of_others = format!("{}\n{}", lines, lines.replace("bottom-up", "other"));
+        for wrong in [&of_others, "", "{}", "{\"round\":1}", "\u{feff}"] {
             std::fs::write(&path, wrong).unwrap();
             assert!(SortRecord::read(&path).is_err(), "{wrong}");
         }

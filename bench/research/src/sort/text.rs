@@ -24,8 +24,9 @@ pub(super) fn text(record: &SortRecord) -> String {
         let mut rows =
             vec![strings(&["size", "ordinary ms", "large ms", "gain %", "ordinary again %", "on large pages %"])];
         rows.extend(sizes.iter().map(|&bytes| row(record, algorithm, bytes)));
+        let shape = record.shape(algorithm).map(|shape| format!(" ({shape})")).unwrap_or_default();
         text += &format!(
-            "\n{algorithm} sort: medians, and the gain with its interval, of 95 % from 6 rounds on\n\n{}",
+            "\n{algorithm} sort{shape}: medians, and the gain with its interval, of 95 % from 6 rounds on\n\n{}",
             table(&rows)
         );
     }
@@ -118,10 +119,17 @@ mod tests {
     #[test]
     fn each_algorithm_has_its_table() {
         let text = told(1.25, 1.05);
-        assert!(text.contains("heap sort:") && text.contains("quick sort:"), "{text}");
+        assert!(text.contains("heap sort (bottom-up):") && text.contains("quick sort (introsort):"), "{text}");
         let row = line(&text, "64 MiB");
         assert!(row.contains("12500.00") && row.contains("10000.00") && row.contains("+25.0 [+25.0, +25.0]"), "{row}");
         assert!(row.contains("+0.0 [+0.0, +0.0]") && row.ends_with("100"), "{row}");
+    }
+
+    #[test]
+    fn what_was_kept_without_its_shape_is_told_without() {
+        let mut turns = turns(Algorithm::Heap, THEIRS, 1.25);
+        turns.iter_mut().for_each(|turn| turn.shape = None);
+        assert!(text(&record(turns)).contains("\nheap sort: medians"));
     }
 
     #[test]

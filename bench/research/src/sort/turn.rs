@@ -1,56 +1,54 @@
-//! One turn: a separate process, which gets new physical pages, and sorts until it has been timed for long enough.
+//! One turn: memory of its own, which gets new physical pages, and sorting until it has been timed for long enough.
 //!
 //! Owns: the order of steps. Never touches: which turn comes next.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use heat::units::{AddressRange, HUGE_PAGE};
+use hugepilot_bench::process::{Pinning, bind_this_thread};
 use hugepilot_bench::sample::{huge_ranges, machine_memory};
 use hugepilot_bench::warm::{SPARE, WarmMemory};
-use hugepilot_bench::workload::Running;
 use hugepilot_os::stop::Stop;
 use hugepilot_sort::line::SortTurn;
 use hugepilot_sort::task::Task;
 
-use super::child::start_sort;
-
-/// The minimum time of sorting, or one sort if that takes longer.
+/// So much sorting is timed at least, or one sort where that takes longer.
 const LENGTH: Duration = Duration::from_millis(300);
-const POLL: Duration = Duration::from_millis(5);
+const POLL: Duration = Duration::from_millis(20);
 
-/// Measures one turn.
+/// Measures one, in a thread of its own: a sort that nobody waits for any more ends with the process.
 pub(super) fn turn(round: u32, task: Task, stop: &Stop) -> Result<SortTurn> {
     let memory = (task.bytes * task.algorithm.room()) as u64;
-    let mut warm = WarmMemory::touch(warmed(memory, machine_memory()?.available.0), stop)?;
-    let began = Instant::now();
-    let mut running = start_sort(task, stop)?;
-    warm.stop_feeding();
-    let window = loop {
+    let warm = WarmMemory::touch(warmed(memory, machine_memory()?.available.0), stop)?;
+    let sorting = thread::spawn(move || sort(round, task, warm));
+    while !sorting.is_finished() {
         stop.sleep_until(Instant::now() + POLL)?;
-        running.check()?;
-        let window = running.progress().window(began, Instant::now());
-        if window.duration >= LENGTH {
-            break window;
-        }
-    };
-    let sorted = window.operations as f64 / (task.bytes / size_of::<u32>()) as f64;
-    let (start, taken_bytes) = (running.ready().address, running.ready().size_bytes);
-    Ok(SortTurn {
-        round,
-        algorithm: task.algorithm,
-        pages: task.pages,
-        bytes: task.bytes as u64,
-        nanoseconds: (window.duration.as_nanos() as f64 / sorted) as u64,
-        // The kernel's count, whatever the child believes.
-        large_bytes: overlap(&huge_ranges(running.pid())?, start, start + taken_bytes),
-        taken_bytes,
-        refusal: running.ready().refusal.clone(),
-    })
+    }
+    sorting.join().map_err(|_| anyhow!("sorting panicked"))?
 }
 
-/// The amount to warm for a child of this size: a quarter more, because making huge pages takes additional free memory, but leaving available what
-/// the child takes, or it would be refused.
+/// Alone on its processor, and in the memory that was warmed for it.
+fn sort(round: u32, task: Task, mut warm: WarmMemory) -> Result<SortTurn> {
+    let processor = Pinning::of_this_process()?.program;
+    bind_this_thread(processor).with_context(|| format!("cannot bind to processor {processor:?}"))?;
+    let mut ready = task.prepare()?;
+    warm.stop_feeding();
+    let (mut sorts, mut took) = (0, Duration::ZERO);
+    while took < LENGTH {
+        took += ready.sort()?;
+        sorts += 1;
+    }
+    let turn = ready.turn(round, took / sorts);
+    // The kernel's word, whatever the allocation said.
+    let huge = huge_ranges(std::process::id())?;
+    let large_bytes = overlap(&huge, ready.address(), ready.address() + turn.taken_bytes);
+    Ok(SortTurn { large_bytes, ..turn })
+}
+
+/// How much is warmed for a turn that takes so much: a quarter more, because making huge pages needs free memory beside them, but no
+/// more than leaves available what the turn takes, or it would be refused.
 fn warmed(memory: u64, available: u64) -> u64 {
     (memory / 4 * 5).min(available.saturating_sub(memory + SPARE)).max(HUGE_PAGE)
 }
@@ -67,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_is_left_what_it_takes() {
+    fn a_turn_is_left_what_it_takes() {
         const GIB: u64 = 1 << 30;
         assert_eq!(warmed(GIB, 20 * GIB), GIB / 4 * 5);
         assert_eq!(warmed(12 * GIB, 20 * GIB) + 12 * GIB + SPARE, 20 * GIB);

@@ -5,24 +5,26 @@
 use std::error::Error;
 use std::fmt;
 
-const GRANT: &str = "give the account the right \"Lock pages in memory\" (secpol.msc, Local Policies, User Rights Assignment) and sign out \
-                     and in again; running elevated does not replace it, running as a service under SYSTEM does; `hugepilot.exe doctor` \
-                     tells more";
+const GRANT: &str = "give the account the right \"Lock pages in memory\" (`hugepilot.exe grant`, or secpol.msc, Local Policies, User Rights \
+                     Assignment) and sign out and in again; running elevated does not replace it, running as a service under SYSTEM does; \
+                     `hugepilot.exe doctor` tells more";
 
 /// Why there are no large pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LargePagesError {
-    /// Windows refused the memory although the privilege to lock pages had been enabled for the process (error 1314): the thread
-    /// impersonates another account.
+    /// Windows refused the memory, because the privilege to lock pages is not in force (error 1314, 0x522), although it had been enabled for the
+    /// process: the thread acts for another account.
     PrivilegeNotHeld,
-    /// The account was never given that privilege: enabling it "succeeds" without assigning anything (error 1300).
+    /// The account was never given that privilege: enabling it "succeeds", and assigns nothing (error 1300, 0x514).
     PrivilegeNotAssigned,
-    /// Memory is free, but not in pieces of that size (on Windows error 1450).
+    /// Memory is free, but not in pieces of that size.
     NoContiguousMemory {
         /// What was requested.
         bytes: usize,
         /// In pages of that size.
         page_bytes: usize,
+        /// Windows's number for it (1450, 0x5AA), which people search for; None on Linux.
+        code: Option<u32>,
     },
     /// Linux has too few pages of that size reserved.
     PoolShort {
@@ -86,10 +88,13 @@ impl LargePagesError {
 
     fn what(&self) -> String {
         match self {
-            Self::PrivilegeNotHeld => "Windows refuses to lock pages for this thread (error 1314)".to_owned(),
-            Self::PrivilegeNotAssigned => "this account has no right to lock pages in memory (error 1300)".to_owned(),
-            Self::NoContiguousMemory { bytes, page_bytes } => {
-                format!("{} in pieces of {} are not free", size(*bytes), size(*page_bytes))
+            Self::PrivilegeNotHeld => "Windows refuses to lock pages for this thread (error 1314, 0x522)".to_owned(),
+            Self::PrivilegeNotAssigned => {
+                "this account has no right to lock pages in memory (error 1300, 0x514)".to_owned()
+            }
+            Self::NoContiguousMemory { bytes, page_bytes, code } => {
+                let code = code.map(|code| format!(" (error {code}, {code:#X})")).unwrap_or_default();
+                format!("{} in pieces of {} are not free{code}", size(*bytes), size(*page_bytes))
             }
             Self::PoolShort { bytes, page_bytes } => {
                 format!("{} are not reserved in pages of {}", size(*bytes), size(*page_bytes))
@@ -131,11 +136,16 @@ mod tests {
     fn each_error_says_what_to_do() {
         let (bytes, page_bytes) = (6 << 20, 2 << 20);
         let told = [
-            (LargePagesError::PrivilegeNotHeld, "1314", "before the thread impersonates"),
-            (LargePagesError::PrivilegeNotAssigned, "1300", "secpol.msc"),
+            (LargePagesError::PrivilegeNotHeld, "error 1314, 0x522)", "before the thread impersonates"),
+            (LargePagesError::PrivilegeNotAssigned, "error 1300, 0x514)", "secpol.msc"),
             (
-                LargePagesError::NoContiguousMemory { bytes, page_bytes },
-                "6 MiB in pieces of 2 MiB",
+                LargePagesError::NoContiguousMemory { bytes, page_bytes, code: None },
+                "6 MiB in pieces of 2 MiB are not free:",
+                "when the program starts",
+            ),
+            (
+                LargePagesError::NoContiguousMemory { bytes, page_bytes, code: Some(1450) },
+                "are not free (error 1450, 0x5AA):",
                 "when the program starts",
             ),
             (LargePagesError::PoolShort { bytes, page_bytes: 1 << 30 }, "in pages of 1 GiB", "hugepilot pool set"),

@@ -135,7 +135,7 @@ fn not_collapsed(error: &io::Error, bytes: usize) -> LargePagesError {
     let page_bytes = LARGE_PAGE;
     match error.raw_os_error() {
         Some(libc::EINVAL) => LargePagesError::NotSupported { page_bytes },
-        Some(libc::ENOMEM | libc::EAGAIN) => LargePagesError::NoContiguousMemory { bytes, page_bytes },
+        Some(libc::ENOMEM | libc::EAGAIN) => LargePagesError::NoContiguousMemory { bytes, page_bytes, code: None },
         Some(libc::EBUSY) => LargePagesError::Quota { bytes },
         _ => system(error, "put memory on huge pages"),
     }
@@ -243,7 +243,7 @@ mod tests {
     fn a_pool_that_has_too_few_is_told_of_where_nothing_replaces_it() {
         let (short, fragmented) = (
             LargePagesError::PoolShort { bytes: 8, page_bytes: 4 },
-            LargePagesError::NoContiguousMemory { bytes: 8, page_bytes: 4 },
+            LargePagesError::NoContiguousMemory { bytes: 8, page_bytes: 4, code: None },
         );
         let of = |large_bytes, short| {
             let got = Got { bytes: 8, page_bytes: 4, large_bytes, backing: Backing::Transparent };
@@ -267,7 +267,7 @@ mod tests {
         let page_bytes = LARGE_PAGE;
         let collapsed = |code| of(code, |error| not_collapsed(error, 8));
         assert_eq!(collapsed(libc::EINVAL), LargePagesError::NotSupported { page_bytes });
-        assert_eq!(collapsed(libc::ENOMEM), LargePagesError::NoContiguousMemory { bytes, page_bytes });
+        assert_eq!(collapsed(libc::ENOMEM), LargePagesError::NoContiguousMemory { bytes, page_bytes, code: None });
         assert_eq!(collapsed(libc::EBUSY), LargePagesError::Quota { bytes });
     }
 

@@ -1,8 +1,8 @@
 //! Large pages for memory that a program allocates once, at its start: one call for Linux and Windows.
 //!
-//! Owns: the options ([`LargePageOptions`]), the order in which kinds of page are tried, the result ([`Got`]), and the memory until it is
-//! dropped. Never touches: how a system is asked. `linux.rs` or `windows.rs`, one of which is chosen here, does that; `virtual_alloc.rs`
-//! interprets the answers of Windows and is tested on every system.
+//! Owns: what may be asked for ([`LargePageOptions`]), in which order it is tried, what came of it ([`Got`]), and the memory until it is dropped.
+//! Never touches: how a system is asked. That is `linux.rs` and `windows.rs`, of which one is chosen here, and for Windows
+//! `virtual_alloc.rs`: what its answers mean, which is tested everywhere. `lock_right.rs` and `lsa.rs` have the right that Windows asks for.
 //!
 //! On Windows the memory is locked: it is never paged out, is not in the working set, and needs contiguous memory, which runs out soon
 //! after the machine starts. On Linux the same holds for reserved pages; transparent huge pages may be paged out.
@@ -11,6 +11,9 @@
 mod error;
 #[cfg(target_os = "linux")]
 mod linux;
+mod lock_right;
+#[cfg(any(windows, test))]
+mod lsa;
 #[cfg(any(windows, test))]
 mod virtual_alloc;
 #[cfg(windows)]
@@ -24,8 +27,9 @@ use windows as system;
 use std::ptr::NonNull;
 
 pub use error::LargePagesError;
+pub use lock_right::{LockRightChange, LockRightError, LockRightOutcome};
 #[cfg(windows)]
-pub use windows::standing;
+pub use windows::{change_lock_right, standing};
 
 const BASE_PAGE: usize = 4 << 10;
 const GIANT_PAGE: usize = 1 << 30;
@@ -236,7 +240,7 @@ fn rounded(bytes: usize, page_bytes: usize) -> Result<usize, LargePagesError> {
 mod tests {
     use super::*;
 
-    const FRAGMENTED: LargePagesError = LargePagesError::NoContiguousMemory { bytes: 8, page_bytes: 4 };
+    const FRAGMENTED: LargePagesError = LargePagesError::NoContiguousMemory { bytes: 8, page_bytes: 4, code: None };
 
     /// How a system answers for each kind of page: how many of 8 bytes it puts on large pages, or why none.
     fn asked(

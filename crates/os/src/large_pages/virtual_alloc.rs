@@ -128,7 +128,9 @@ fn failed(doing: &'static str) -> impl Fn(Code) -> LargePagesError {
 fn meaning(code: Code, doing: &'static str, bytes: usize, page_bytes: usize) -> LargePagesError {
     match code {
         PRIVILEGE_NOT_HELD => LargePagesError::PrivilegeNotHeld,
-        NO_SYSTEM_RESOURCES if page_bytes != BASE_PAGE => LargePagesError::NoContiguousMemory { bytes, page_bytes },
+        NO_SYSTEM_RESOURCES if page_bytes != BASE_PAGE => {
+            LargePagesError::NoContiguousMemory { bytes, page_bytes, code: Some(code) }
+        }
         NO_SYSTEM_RESOURCES | NOT_ENOUGH_MEMORY | OUTOFMEMORY | WORKING_SET_QUOTA | PAGEFILE_QUOTA
         | COMMITMENT_LIMIT | NOT_ENOUGH_QUOTA => LargePagesError::Quota { bytes },
         INVALID_PARAMETER if page_bytes == BASE_PAGE => LargePagesError::Size { bytes },

@@ -2,6 +2,8 @@
 //!
 //! Owns: pointers, handles and structs that are passed to Windows. Never touches: the order of the calls.
 
+mod lsa;
+
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
@@ -18,6 +20,7 @@ use windows_sys::Win32::System::Memory::{
 };
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
+pub use self::lsa::change_lock_right;
 use super::virtual_alloc::{self, Calls, Code, Privilege};
 use super::{LargePagePolicy, LargePagesError, Obtained, Page, Standing};
 

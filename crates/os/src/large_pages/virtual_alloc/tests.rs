@@ -145,7 +145,7 @@ fn each_refusal_of_memory_has_its_meaning() {
     };
     let (bytes, page_bytes) = (LARGE, LARGE);
     assert_eq!(refused(1314, Page::Large), LargePagesError::PrivilegeNotHeld);
-    assert_eq!(refused(1450, Page::Large), LargePagesError::NoContiguousMemory { bytes, page_bytes });
+    assert_eq!(refused(1450, Page::Large), LargePagesError::NoContiguousMemory { bytes, page_bytes, code: Some(1450) });
     for code in [8, 14, 1453, 1454, 1455, 1816] {
         assert_eq!(refused(code, Page::Large), LargePagesError::Quota { bytes }, "{code}");
     }
