@@ -115,6 +115,10 @@ struct hps_options {
   uint64_t ranges_count;
   // Bytes that the library may put on huge pages where they are, over all lists; what is freed later still counts. 0: no limit.
   uint64_t max_huge_bytes;
+  // Bytes that the library may add to the process by converting regions with pages that had no memory yet, over all lists. A region that
+  // would add more is compacted, if the application can. 0: a hundredth of what is resident when the first list comes; UINT64_MAX: no
+  // limit.
+  uint64_t max_growth_bytes;
   // `HPS_WAKE`, `HPS_OWN_WRITES`.
   uint32_t flags;
   // 0.
@@ -158,7 +162,7 @@ struct hps_report {
   uint64_t compacted_bytes;
   // Regions left as they are by the verdict, or because nobody can compact them.
   uint64_t kept;
-  // Regions left as they are because the limit on huge pages is reached.
+  // Regions left as they are because a limit is reached: of huge pages, or of growth where the application cannot compact either.
   uint64_t over_limit;
   // Regions that the kernel or the application refused.
   uint64_t refused;
