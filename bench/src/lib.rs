@@ -34,6 +34,7 @@ mod pool;
 mod postgres;
 mod prediction;
 pub mod process;
+mod real_time;
 mod record;
 mod report;
 mod retell;

@@ -6,12 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use heat::units::{Bytes, GIANT_PAGE};
 use hugepilot_os::stop::{SecondSignal, Stop};
 
 use crate::common::Common;
 use crate::configuration::Configuration;
 use crate::machine::{MachineDescription, slug};
 use crate::outputs::{Results, json_lines};
+use crate::pool::FilledPool;
 use crate::record::{Run, WorkloadRecord};
 use crate::run::{announce, run_rounds};
 use crate::settings::SavedSettings;
@@ -33,6 +35,7 @@ pub fn measure(
     common.outputs.check()?;
     let stop = Stop::on_signals(SecondSignal::Waits)?;
     let mut settings = SavedSettings::of_this_machine()?;
+    take_giant_pages(&mut settings, &configurations, workloads)?;
     let mut record = WorkloadRecord::new(MachineDescription::describe(&settings)?);
     let timing = timing(common, samples);
     let ended = workloads.iter().try_for_each(|workload| {
@@ -44,9 +47,23 @@ pub fn measure(
         record.runs.push(run);
         ended
     });
-    settings.restore()?;
+    settings.restore_all()?;
     write_all(common, &record)?;
     rounds::ended(ended, &stop, "kept")
+}
+
+/// Pages of 1 GiB for the largest program, where a configuration needs some; nothing has run yet that breaks memory up.
+fn take_giant_pages(
+    settings: &mut SavedSettings,
+    configurations: &[Configuration],
+    workloads: &[Box<dyn Workload>],
+) -> Result<()> {
+    let giant = Bytes(GIANT_PAGE);
+    if configurations.iter().any(|configuration| configuration.pool() == Some(giant)) {
+        let memory = workloads.iter().map(|workload| workload.memory_bytes()).max().unwrap_or(0);
+        FilledPool::for_program(settings, giant, Bytes(memory))?.fill(settings)?;
+    }
+    Ok(())
 }
 
 /// Those asked for, or the usual ones, that can be measured, and why not the others. Errors: none is left, or one cannot be as asked for.
