@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use heat::units::Bytes;
 
 use super::{Daemon, MIB, target, wait_until_huge};
-use crate::support::{Program, wait_until};
+use crate::support::{PATIENCE, Program, wait_for};
 
 crate::trials!(
     metrics_are_served_without_cap_sys_admin,
