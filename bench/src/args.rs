@@ -29,7 +29,7 @@ Examples:
   hugepilot-bench sweep --pattern skewed --samples 80   until 80 samples have come
   hugepilot-bench chase --configurations default,ideal,default-again
   hugepilot-bench fingerprint --threads 1 --rounds 6    music search, each way to start it on huge pages
-  hugepilot-bench local --quick                         what huge pages do nothing for
+  hugepilot-bench local --quick                         what huge pages do nothing for, or slow down
   hugepilot-bench estimate --rounds 5 --keep            expected gains against those achieved
   hugepilot-bench sweep --one-process --configurations default,observed,default-again
   hugepilot-bench pilot --quick                         the pilot over time, scenario by scenario
@@ -61,7 +61,7 @@ pub enum BenchCommand {
     Chase(ChaseArguments),
     /// Music search by fingerprints, started in each of the ways that put a program on huge pages.
     Fingerprint(FingerprintArguments),
-    /// The counter-example: programs that huge pages do nothing for, and whether `hugepilot explain` says so.
+    /// The counter-example: programs that huge pages do nothing for or slow down, and whether `hugepilot explain` says so.
     Local(LocalArguments),
     /// Expected against achieved: what `promote --dry-run` says, and what promoting then gains.
     Estimate(Common),

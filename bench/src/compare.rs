@@ -13,7 +13,7 @@ use crate::configuration::Configuration;
 use crate::measure;
 use crate::workload::{
     Chase, ChasePattern, Fingerprint, Local, LocalPattern, MOST_SONGS, Memcached, Popularity, RequestLoad,
-    SWEEPS_PER_SAMPLE, Sweep, SweepPattern, Wire, Workload,
+    SWEEPS_PER_SAMPLE, Sweep, SweepPattern, Wire, Workload, song_length,
 };
 
 /// Where `integrations/memcached/build` installs it.
@@ -85,9 +85,12 @@ pub struct ChaseArguments {
 /// `fingerprint`.
 #[derive(Clone, Debug, Args)]
 pub struct FingerprintArguments {
-    /// Songs in the index, 240 KiB each [default: 26000, about 6 GiB; with --quick 2000].
+    /// Songs, each with 16 KiB of accumulators for each thread [default: 250000, 4 GiB; with --quick 20000].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SONGS)))]
     pub songs: Option<u32>,
+    /// Fingerprints of each song, which take 4 bytes in the index; 128 are a second.
+    #[arg(long, default_value_t = 6144, value_parser = song_length())]
+    pub song_length: u32,
     /// How many threads search, one run each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2], value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Vec<u32>,
@@ -100,7 +103,7 @@ pub struct FingerprintArguments {
 #[derive(Clone, Debug, Args)]
 pub struct LocalArguments {
     /// The patterns, one run each.
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["breadth-first", "small"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["breadth-first", "small", "short-lived"])]
     pub pattern: Vec<LocalPattern>,
     /// What every workload can be told.
     #[command(flatten)]
@@ -151,8 +154,9 @@ impl FingerprintArguments {
     /// Measures it.
     pub fn run(self) -> Result<()> {
         use Configuration::*;
-        let (songs, seed) = (self.songs.unwrap_or(if self.common.quick { 2_000 } else { 26_000 }), self.common.seed);
-        let workloads = boxed(self.threads.iter().map(|&threads| Fingerprint { songs, threads, seed }));
+        let (song_length, seed) = (self.song_length, self.common.seed);
+        let songs = self.songs.unwrap_or(if self.common.quick { 20_000 } else { 250_000 });
+        let workloads = boxed(self.threads.iter().map(|&threads| Fingerprint { songs, song_length, threads, seed }));
         let peers = [Always, Libhugetlbfs, TunablesThp, TunablesPool, TunablesPool1G, Jemalloc, Mimalloc, Mimalloc1G];
         let ours = [RunThp, Run2M, Run1G, Hugepilot];
         let usual = [&[Default][..], &peers, &ours, &[Ideal, DefaultAgain]].concat();

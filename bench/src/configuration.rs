@@ -66,7 +66,8 @@ pub enum Configuration {
     TunablesThp,
     /// `GLIBC_TUNABLES=glibc.malloc.hugetlb=2`: malloc takes them from the pool of 2 MiB pages.
     TunablesPool,
-    /// The same from a pool of 1 GiB pages, with one arena for all threads, as who knows glibc sets it.
+    /// The same from a pool of 1 GiB pages, with one arena for all threads, which serves all pieces that fit on a page, as who knows
+    /// glibc sets it.
     #[serde(rename = "tunables-pool-1g")]
     #[value(name = "tunables-pool-1g")]
     TunablesPool1G,
@@ -200,10 +201,13 @@ impl Configuration {
             Configuration::Jemalloc => {
                 environment(&["MALLOC_CONF=thp:always,metadata_thp:always"], &["libjemalloc.so.2", "libjemalloc.so"])
             }
-            Configuration::TunablesPool1G => {
-                environment(&["GLIBC_TUNABLES=glibc.malloc.hugetlb=1073741824:glibc.malloc.arena_max=1"], &[])
-            }
-            // The old name and the new one, because versions differ.
+            Configuration::TunablesPool1G => environment(
+                &[
+                    "GLIBC_TUNABLES=glibc.malloc.hugetlb=1073741824:glibc.malloc.mmap_threshold=1073741824:glibc.malloc.arena_max=1",
+                ],
+                &[],
+            ),
+            // The old name and the new one: versions differ.
             Configuration::Mimalloc => {
                 environment(&["MIMALLOC_LARGE_OS_PAGES=1", "MIMALLOC_ALLOW_LARGE_OS_PAGES=1"], MIMALLOC)
             }

@@ -35,6 +35,7 @@ mod pool;
 mod postgres;
 mod prediction;
 pub mod process;
+mod real_time;
 mod record;
 mod report;
 mod retell;

@@ -6,12 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use heat::units::{Bytes, GIANT_PAGE};
 use hugepilot_os::stop::{SecondSignal, Stop};
 
 use crate::common::Common;
 use crate::configuration::Configuration;
 use crate::machine::{MachineDescription, slug};
 use crate::outputs::{Results, json_lines};
+use crate::pool::FilledPool;
 use crate::record::{Run, WorkloadRecord};
 use crate::run::{announce, run_rounds};
 use crate::settings::SavedSettings;
@@ -33,6 +35,7 @@ pub fn measure(
     common.outputs.check()?;
     let stop = Stop::on_signals(SecondSignal::Waits)?;
     let mut settings = SavedSettings::of_this_machine()?;
+    take_giant_pages(&mut settings, &configurations, workloads)?;
     let mut record = WorkloadRecord::new(MachineDescription::describe(&settings)?);
     let timing = timing(common, samples);
     let ended = workloads.iter().try_for_each(|workload| {
@@ -44,13 +47,26 @@ pub fn measure(
         record.runs.push(run);
         ended
     });
-    settings.restore()?;
+    settings.restore_all()?;
     write_all(common, &record)?;
     rounds::ended(ended, &stop, "kept")
 }
 
-/// The requested configurations, or the default ones, that can be measured, and why the others cannot. Errors: none is left, or a requested one
-/// cannot be measured.
+/// Pages of 1 GiB for the largest program, where a configuration needs some; nothing has run yet that breaks memory up.
+fn take_giant_pages(
+    settings: &mut SavedSettings,
+    configurations: &[Configuration],
+    workloads: &[Box<dyn Workload>],
+) -> Result<()> {
+    let giant = Bytes(GIANT_PAGE);
+    if configurations.iter().any(|configuration| configuration.pool() == Some(giant)) {
+        let memory = workloads.iter().map(|workload| workload.memory_bytes()).max().unwrap_or(0);
+        FilledPool::for_program(settings, giant, Bytes(memory))?.fill(settings)?;
+    }
+    Ok(())
+}
+
+/// Those asked for, or the usual ones, that can be measured, and why not the others. Errors: none is left, or one cannot be as asked for.
 fn configurations_for(common: &Common, usual: &[Configuration]) -> Result<(Vec<Configuration>, Vec<String>)> {
     let configurations = if common.configurations.is_empty() { usual } else { &common.configurations };
     let (configurations, missing) = possible_here(configurations);

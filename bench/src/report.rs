@@ -10,6 +10,7 @@ use crate::figures::{verdicts, with_many_digits};
 use crate::frontier;
 use crate::pool::PoolUse;
 use crate::prediction::Prediction;
+use crate::real_time;
 use crate::record::{Run, Turn, WorkloadRecord};
 use crate::table::{cell, head, interval, table};
 use crate::workload::SearchWork;
@@ -115,22 +116,29 @@ fn frontier_rows(run: &Run) -> Vec<Vec<String>> {
 
 fn search_rows(run: &Run) -> Vec<Vec<String>> {
     let columns = "configuration | look-ups/s | entries each | extract | look-up | rank | real-time factor | found";
-    let mut rows = vec![head(columns)];
+    let load = real_time::is_loaded(run).then(|| real_time::streams(run)).flatten();
+    let loaded = load.map(|streams| format!(" | streams kept up with, a thread | factor at {streams} streams"));
+    let mut rows = vec![head(&format!("{columns}{}", loaded.unwrap_or_default()))];
     for configuration in run.configurations() {
         let number =
             |number: fn(&SearchWork) -> f64| typical(run, configuration, |turn| turn.search.as_ref().map(number));
         let look_ups = typical(run, configuration, |turn| Some(turn.throughput * look_ups_of_a_query(turn)?));
         let percent = |share: Option<f64>| cell(share.map(|share| format!("{:.1} %", share * 100.0)));
-        rows.push(vec![
+        let mut row = vec![
             configuration.to_string(),
             cell(look_ups.map(rate)),
             cell(number(|work| work.postings as f64 / work.look_ups.max(1) as f64).map(|each| format!("{each:.0}"))),
             percent(number(|work| work.share(work.extract_ns))),
             percent(number(|work| work.share(work.look_up_ns))),
             percent(number(|work| work.share(work.rank_ns))),
-            cell(number(SearchWork::real_time_factor).map(|factor| format!("{factor:.5}"))),
+            cell(real_time::factor(run, configuration).map(|factor| format!("{factor:.5}"))),
             percent(number(SearchWork::recall)),
-        ]);
+        ];
+        if let Some(streams) = load {
+            row.push(cell(real_time::kept_up_with(run, configuration).map(|streams| streams.to_string())));
+            row.push(cell(real_time::factor(run, configuration).map(|factor| format!("{:.3}", factor * streams))));
+        }
+        rows.push(row);
     }
     rows
 }
@@ -251,6 +259,12 @@ mod tests {
         run.turns.iter_mut().for_each(|turn| turn.search = Some(search));
         let text = run_text(&run);
         for told in ["140.0 k", "700", "1.0 %", "59.0 %", "40.0 %", "0.00128", "100.0 %"] {
+            assert!(text.contains(told), "{told} is missing: {text}");
+        }
+        assert!(!text.contains("streams"), "kept before there were any: {text}");
+        run.workload = "music search 1 thread".to_owned();
+        let text = run_text(&run);
+        for told in ["0.00128", "factor at 782 streams", "781", "1.001"] {
             assert!(text.contains(told), "{told} is missing: {text}");
         }
     }

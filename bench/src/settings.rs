@@ -21,7 +21,9 @@ pub struct SavedSettings {
     settings: PathBuf,
     state: PathBuf,
     as_found: BTreeMap<String, String>,
-    /// Held as long as this value exists: two harnesses would each restore the other's values.
+    /// Values that stay from turn to turn, instead of those found.
+    kept: BTreeMap<String, String>,
+    /// Held while this value lives: two harnesses would each restore the other's values.
     _lock: File,
 }
 
@@ -44,7 +46,8 @@ impl SavedSettings {
                 .with_context(|| format!("{}/as-found.json is damaged: read it, then remove it", state.display()))?,
             Err(_) => BTreeMap::new(),
         };
-        let mut opened = Self { settings: settings.into(), state: state.into(), as_found, _lock: lock };
+        let mut opened =
+            Self { settings: settings.into(), state: state.into(), as_found, kept: BTreeMap::new(), _lock: lock };
         opened.restore()?;
         Ok(opened)
     }
@@ -59,25 +62,46 @@ impl SavedSettings {
     pub fn change(&mut self, name: &str, value: &str) -> Result<String> {
         let before = self.read(name)?;
         self.as_found.entry(name.to_owned()).or_insert_with(|| before.clone());
-        // Saved before the change: a kill between the two must not lose the old value.
-        let path = self.state.join("as-found.json");
-        fs::write(&path, serde_json::to_string(&self.as_found)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        // Written before the change: a kill between the two must not lose the old value.
+        self.save()?;
         self.write(name, value)?;
         Ok(before)
     }
 
-    /// Restores the original values.
+    /// Keeps a value as it is now from turn to turn, until everything is put back.
+    pub fn keep(&mut self, name: &str) -> Result<()> {
+        self.kept.insert(name.to_owned(), self.read(name)?);
+        Ok(())
+    }
+
+    /// Whether a value is kept.
+    pub fn keeps(&self, name: &str) -> bool {
+        self.kept.contains_key(name)
+    }
+
+    /// Puts back what was found, except what is kept.
     pub fn restore(&mut self) -> Result<()> {
         if self.as_found.is_empty() {
             return Ok(());
         }
-        // Tries all of them before reporting an error: one that cannot be restored must not keep the others from it.
-        let written: Vec<Result<()>> = self.as_found.iter().map(|(name, value)| self.write(name, value)).collect();
+        // All of them before any error counts: one that cannot be put back must not keep the others.
+        let between_turns = |name, found| self.kept.get(name).unwrap_or(found);
+        let written: Vec<Result<()>> =
+            self.as_found.iter().map(|(name, found)| self.write(name, between_turns(name, found))).collect();
         written.into_iter().collect::<Result<()>>()?;
-        fs::remove_file(self.state.join("as-found.json")).context("cannot remove the record of the old settings")?;
-        self.as_found.clear();
-        Ok(())
+        self.as_found.retain(|name, _| self.kept.contains_key(name));
+        self.save()
+    }
+
+    /// Puts back everything.
+    pub fn restore_all(&mut self) -> Result<()> {
+        self.kept.clear();
+        self.restore()
+    }
+
+    /// The value that was found, where it was changed, or else the one in force.
+    pub fn found(&self, name: &str) -> Result<String> {
+        self.as_found.get(name).cloned().map_or_else(|| self.read(name), Ok)
     }
 
     /// The current value; from a list of choices, the one in brackets.
@@ -85,6 +109,16 @@ impl SavedSettings {
         let path = self.settings.join(name);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(chosen(&text).to_owned())
+    }
+
+    /// Writes down what was found, for who comes after a kill.
+    fn save(&self) -> Result<()> {
+        let path = self.state.join("as-found.json");
+        if self.as_found.is_empty() {
+            return fs::remove_file(path).context("cannot remove the record of the old settings");
+        }
+        fs::write(&path, serde_json::to_string(&self.as_found)?)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn write(&self, name: &str, value: &str) -> Result<()> {
@@ -95,7 +129,7 @@ impl SavedSettings {
 
 impl Drop for SavedSettings {
     fn drop(&mut self) {
-        if let Err(error) = self.restore() {
+        if let Err(error) = self.restore_all() {
             eprintln!("settings were not put back: {error:#}; the next start tries again");
         }
     }
@@ -212,6 +246,25 @@ mod tests {
         assert_eq!(machine.get(&name), "8");
         drop(settings);
         assert_eq!(machine.get(&name), "3");
+    }
+
+    #[test]
+    fn what_is_kept_outlasts_turns_and_is_put_back_in_the_end() {
+        let machine = Machine::new();
+        machine.put("pages", "3\n");
+        let mut settings = machine.settings().unwrap();
+        settings.change("pages", "8").unwrap();
+        // The kernel had fewer.
+        machine.put("pages", "7\n");
+        settings.keep("pages").unwrap();
+        settings.apply(&[("enabled", "never")]).unwrap();
+        settings.restore().unwrap();
+        assert_eq!([machine.get("enabled"), machine.get("pages")], ["madvise", "7"]);
+        assert_eq!((settings.found("pages").unwrap(), settings.keeps("enabled")), ("3".to_owned(), false));
+        assert!(machine.get("state/as-found.json").contains("pages"), "a kill now must not lose it");
+        drop(settings);
+        assert_eq!(machine.get("pages"), "3");
+        assert!(!machine.0.path().join("state/as-found.json").exists());
     }
 
     #[test]

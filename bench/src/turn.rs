@@ -12,11 +12,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use heat::units::{Address, Bytes, HUGE_PAGE};
+use heat::units::{Address, Bytes, GIANT_PAGE, HUGE_PAGE};
 use hugepilot_os::stop::Stop;
 
 use crate::configuration::{Act, Configuration};
-use crate::pool::{FilledPool, PoolUse};
+use crate::pool::{self, FilledPool, PoolUse};
 use crate::record::{ToolRun, Turn};
 use crate::sample::{MemorySampler, ProgramMemory, cpu_time, exact_memory, huge_memory, huge_ranges, machine_memory};
 use crate::settings::SavedSettings;
@@ -112,6 +112,7 @@ impl Bench<'_> {
     pub fn process(&mut self, round: u32, configurations: &[Configuration]) -> Result<Vec<Turn>> {
         let Some(&first) = configurations.first() else { return Ok(Vec::new()) };
         let began = Instant::now();
+        let kept = self.leave_room(first)?;
         let machine = machine_memory()?;
         let prepared = self.prepare(first)?;
         let launcher = launch::words(first, self.tool, prepared.pool)?;
@@ -120,7 +121,7 @@ impl Bench<'_> {
         let running = self.workload.start(self.start_of(first, socket.as_deref(), &launcher), self.stop)?;
         let ready = Instant::now();
         let sampler = MemorySampler::start(running.pid(), ready, machine.anon_huge.0, prepared.warm_memory.held());
-        let available_bytes = machine.available.0;
+        let available_bytes = machine.available.0 + kept;
         let mut process = Process { round, began, ready, available_bytes, prepared, running };
         self.leave_alone(&mut *process.running, ready + self.timing.settle)?;
         let alone = configurations.len() == 1;
@@ -154,19 +155,30 @@ impl Bench<'_> {
         Ok(Turn { hottest_huge_share, ..process.told(configuration, seen, measured) })
     }
 
-    /// Warms memory, then writes the settings, including the pool's size.
+    /// A quarter more than the program takes: collapsing needs free memory beside it.
+    fn needed_bytes(&self) -> u64 {
+        self.workload.memory_bytes() / 4 * 5
+    }
+
+    /// Sees to it that the program has room beside the pages of 1 GiB that are kept; what of these is there for the program itself.
+    fn leave_room(&mut self, configuration: Configuration) -> Result<u64> {
+        if configuration.pool() == Some(Bytes(GIANT_PAGE)) {
+            return pool::kept_bytes(self.settings);
+        }
+        pool::leave_room(self.settings, Bytes(self.needed_bytes()))?;
+        Ok(0)
+    }
+
+    /// Warms memory, then writes the settings, the size of the pool among them.
     fn prepare(&mut self, configuration: Configuration) -> Result<Prepared> {
-        let memory = self.workload.memory_bytes();
-        let pool =
-            configuration.pool().map(|page| FilledPool::for_program(self.settings, page, Bytes(memory))).transpose()?;
+        let memory = Bytes(self.workload.memory_bytes());
+        let pool = configuration.pool().map(|page| FilledPool::for_program(self.settings, page, memory)).transpose()?;
+        // What the pool holds is nobody's to warm.
         let pooled = pool.as_ref().map_or(0, FilledPool::bytes);
-        // A quarter more than the program takes, because collapsing needs additional free memory. The pool's memory needs no warming.
-        let warm_memory = WarmMemory::touch((memory / 4 * 5).saturating_sub(pooled).max(HUGE_PAGE), self.stop)?;
+        let warm_memory = WarmMemory::touch(self.needed_bytes().saturating_sub(pooled).max(HUGE_PAGE), self.stop)?;
         let warm = Instant::now();
-        let mut changes: Vec<(&str, &str)> = configuration.settings().to_vec();
-        changes.extend(pool.as_ref().map(FilledPool::change));
-        self.settings.apply(&changes)?;
-        let pool = pool.map(|pool| pool.obtained(self.settings)).transpose()?;
+        self.settings.apply(configuration.settings())?;
+        let pool = pool.map(|pool| pool.fill(self.settings)).transpose()?;
         Ok(Prepared { warm_memory, warm, pool })
     }
 

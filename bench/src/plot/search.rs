@@ -11,6 +11,7 @@ use super::rows::{chart_of_rows, color};
 use crate::comparison::typical;
 use crate::configuration::Configuration;
 use crate::picture::{ChartLine, bounds, chart, draw_key, draw_lines};
+use crate::real_time;
 use crate::record::Run;
 use crate::table::distinct;
 use crate::workload::SearchWork;
@@ -38,8 +39,15 @@ pub fn draw<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>,
 }
 
 fn draw_real_time<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, runs: &[&Run]) -> Result<()> {
+    // The load of the first, so that numbers of threads can be compared.
+    let load = runs.first().filter(|run| real_time::is_loaded(run)).and_then(|run| real_time::streams(run));
+    let streams = load.unwrap_or(1.0);
+    let caption = match load {
+        Some(streams) => format!("real-time factor against threads, {streams} streams each"),
+        None => "real-time factor against threads".to_owned(),
+    };
     let line = |configuration: Configuration| {
-        let point = |run: &&Run| Some((threads(run)?, typical_of(run, configuration, SearchWork::real_time_factor)?));
+        let point = |run: &&Run| Some((threads(run)?, streams * real_time::factor(run, configuration)?));
         ChartLine {
             name: configuration.to_string(),
             style: color(configuration).stroke_width(2).filled(),
@@ -50,7 +58,7 @@ fn draw_real_time<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, S
     let lines: Vec<ChartLine> = configurations.into_iter().map(line).collect();
     let [_, most_threads, _, highest] = bounds(&lines);
     let across = (0.5..most_threads.max(1.0) + 0.5, "threads; below 1 each keeps up with music that is playing");
-    let mut chart = chart(area, "real-time factor against threads", across, 0.0..highest.max(1e-9) * 1.05)?;
+    let mut chart = chart(area, &caption, across, 0.0..highest.max(1e-9) * 1.05)?;
     draw_lines(&mut chart, lines, 3)
 }
 

@@ -358,9 +358,7 @@ impl Bench<'_> {
             }
             PostgresSetup::Pool => {
                 let memory = Bytes(self.arguments.buffers().0);
-                let pool = FilledPool::for_program(&self.settings, Bytes(HUGE_PAGE), memory)?;
-                let (name, size) = pool.change();
-                self.settings.change(name, size)?;
+                FilledPool::for_program(&self.settings, Bytes(HUGE_PAGE), memory)?.fill(&mut self.settings)?;
                 data.serve(setup.huge_pages(), &self.stop)
             }
             PostgresSetup::Default | PostgresSetup::DefaultAgain => data.serve(setup.huge_pages(), &self.stop),

@@ -101,9 +101,7 @@ impl ServersArguments {
         };
         let mut default = start(0, None)?;
         if let Some(memory) = program.pool() {
-            let pool = FilledPool::for_program(settings, Bytes(HUGE_PAGE), memory)?;
-            let (name, size) = pool.change();
-            settings.change(name, size)?;
+            FilledPool::for_program(settings, Bytes(HUGE_PAGE), memory)?.fill(settings)?;
         }
         let mut piloted = start(1, program.pool().map(|_| tool))?;
         bar.set_message(format!("waiting until hugepilot has done what it will for {program}"));

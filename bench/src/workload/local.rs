@@ -1,10 +1,12 @@
-//! The local workload: the counter-example, programs that huge pages do not help.
+//! The local workload: the counter-example, programs that huge pages do nothing for, or slow down.
 //!
 //! Owns: its patterns, and both the harness's and the child's side. Never touches: how the figures are judged.
 //!
-//! Breadth-first: searches a graph whose edges lead to near neighbours, as a speech decoder follows its hypotheses: the same part of the graph for
-//! each frame of speech, later another part. Of a large memory little is in use at a time, and the TLB covers it. Small: dependent random reads over
-//! memory that the TLB covers entirely.
+//! Breadth-first: a search through a graph whose edges lead to near neighbours, as a speech decoder follows its hypotheses: the same
+//! part of the graph once for each frame of speech, then another part. Of a large memory little is in use at a time, and the TLB holds
+//! it. Small: dependent random reads over memory that the TLB holds as a whole. Short-lived: a decoder whose every search has a table of
+//! hypotheses of its own, one for each vertex, as zeros from malloc, of which it uses little before it frees it: where a page fault brings
+//! a huge page, the kernel zeroes 2 MiB of the table for the sake of a few KiB.
 
 use std::time::Duration;
 
@@ -33,6 +35,10 @@ const NEAR: usize = 64;
 const REACHED: usize = 1 << 15;
 /// Frames of speech for which the same part of the graph is searched: twenty seconds.
 const SPEECH_FRAMES: u32 = 2048;
+/// Hypotheses of a search that has a table of its own: 64 KiB of it.
+const HYPOTHESES: usize = 1 << 11;
+/// Words that such a search follows at once, each in another part of the graph.
+const WORDS: usize = 16;
 /// Words of the small memory: 1 MiB.
 const SMALL_WORDS: usize = 1 << 17;
 /// Reads between two checks of the clock.
@@ -45,6 +51,8 @@ pub enum LocalPattern {
     BreadthFirst,
     /// Reads over little memory.
     Small,
+    /// Short breadth-first searches, each with a table of its own.
+    ShortLived,
 }
 
 shown_as_typed!(LocalPattern);
@@ -60,7 +68,10 @@ pub struct Local {
     pub seed: u64,
 }
 
-/// A graph and the state of its searches.
+/// What a search with a table of its own knows of a vertex: 0 until it is reached.
+type Hypothesis = [u64; 4];
+
+/// A graph, and the search that goes through it.
 struct Decoder {
     neighbours: Vec<[u32; EDGES]>,
     /// For each vertex, the last search that reached it.
@@ -82,19 +93,26 @@ impl Workload for Local {
                 Bytes((REACHED * EDGES * 4) as u64)
             ),
             LocalPattern::Small => format!("dependent random reads of 8 bytes over {}", Bytes(self.memory_bytes())),
+            LocalPattern::ShortLived => format!(
+                "breadth-first searches through a graph of {}, {WORDS} words at a time, each with a new table of {} of which it \
+                 uses {}",
+                Bytes(self.memory_bytes()),
+                Bytes((VERTICES * size_of::<Hypothesis>()) as u64),
+                Bytes((HYPOTHESES * size_of::<Hypothesis>()) as u64)
+            ),
         }
     }
 
     fn unit(&self) -> &'static str {
         match self.pattern {
-            LocalPattern::BreadthFirst => "edges",
+            LocalPattern::BreadthFirst | LocalPattern::ShortLived => "edges",
             LocalPattern::Small => "reads",
         }
     }
 
     fn memory_bytes(&self) -> u64 {
         match self.pattern {
-            LocalPattern::BreadthFirst => (VERTICES * (EDGES + 1) * 4) as u64,
+            LocalPattern::BreadthFirst | LocalPattern::ShortLived => (VERTICES * (EDGES + 1) * 4) as u64,
             LocalPattern::Small => (SMALL_WORDS * 8) as u64,
         }
     }
@@ -113,23 +131,30 @@ impl Local {
     /// Runs the child.
     pub fn run(&self) -> Result<()> {
         match self.pattern {
-            LocalPattern::BreadthFirst => self.decode(),
+            LocalPattern::BreadthFirst => self.decode(SPEECH_FRAMES, Decoder::search),
             LocalPattern::Small => self.read(),
+            LocalPattern::ShortLived => self.decode(SPEECH_FRAMES, Decoder::search_with_new_table),
         }
     }
 
-    fn decode(&self) -> Result<()> {
+    /// Searches so many times from the same vertex, and then from another.
+    fn decode(&self, frames: u32, search: fn(&mut Decoder, usize) -> u64) -> Result<()> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let mut decoder = Decoder::new(VERTICES, &mut random);
         let size = Bytes((VERTICES * EDGES * 4) as u64);
-        print_line(&ReadyLine::at(decoder.neighbours.as_ptr().addr() as u64, size, "breadth-first", self.seed))?;
+        print_line(&ReadyLine::at(
+            decoder.neighbours.as_ptr().addr() as u64,
+            size,
+            &self.pattern.to_string(),
+            self.seed,
+        ))?;
         let (mut from, mut frame) = (0, 0);
         report_every(INTERVAL, || {
-            if frame % SPEECH_FRAMES == 0 {
+            if frame % frames == 0 {
                 from = below(&mut random, VERTICES);
             }
             frame = frame.wrapping_add(1);
-            decoder.search(from)
+            search(&mut decoder, from)
         })
     }
 
@@ -174,6 +199,27 @@ impl Decoder {
         }
         (next * EDGES) as u64
     }
+
+    /// Searches from as many vertices as there are words, with a table that is freed at the end.
+    fn search_with_new_table(&mut self, from: usize) -> u64 {
+        let vertices = self.neighbours.len();
+        let mut hypotheses: Vec<Hypothesis> = vec![[0; 4]; vertices];
+        self.queue.clear();
+        self.queue.extend((0..WORDS).map(|word| ((from + word * vertices / WORDS) % vertices) as u32));
+        self.queue.iter().for_each(|&vertex| hypotheses[vertex as usize] = [1; 4]);
+        let mut next = 0;
+        while next < self.queue.len() && self.queue.len() < HYPOTHESES {
+            let vertex = self.queue[next];
+            for &neighbour in &self.neighbours[vertex as usize] {
+                if hypotheses[neighbour as usize][0] == 0 {
+                    hypotheses[neighbour as usize] = [u64::from(vertex) + 1; 4];
+                    self.queue.push(neighbour);
+                }
+            }
+            next += 1;
+        }
+        (next * EDGES) as u64
+    }
 }
 
 #[cfg(test)]
@@ -204,6 +250,19 @@ mod tests {
         let edges = decoder.search(77);
         let order = decoder.queue.clone();
         assert_eq!((decoder.search(77), &decoder.queue), (edges, &order));
+    }
+
+    #[test]
+    fn words_are_followed_side_by_side() {
+        let mut decoder = Decoder::new(FEW, &mut Xoshiro256PlusPlus::seed_from_u64(4));
+        let edges = decoder.search_with_new_table(FEW - 1);
+        let reached: HashSet<u32> = decoder.queue.iter().copied().collect();
+        assert_eq!(reached.len(), decoder.queue.len(), "nothing twice");
+        assert!((HYPOTHESES..HYPOTHESES + EDGES).contains(&reached.len()), "{}", reached.len());
+        let words: HashSet<usize> =
+            reached.iter().map(|&vertex| (vertex as usize + 1 + FEW / WORDS / 2) % FEW / (FEW / WORDS)).collect();
+        assert_eq!(words.len(), WORDS);
+        assert_eq!(decoder.search_with_new_table(FEW - 1), edges, "nothing is left of the first");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use shape::Running;
 pub use zipfian::{Popularity, ScrambledZipfian};
 
 pub(crate) use chase::{Chase, ChaseChild, ChasePattern};
-pub(crate) use fingerprint::{Fingerprint, MOST_SONGS};
+pub(crate) use fingerprint::{Fingerprint, MOST_SONGS, song_length};
 pub(crate) use histogram::Histogram;
 pub(crate) use hot::{Hot, HotChild, HotPattern, move_on};
 pub(crate) use local::{Local, LocalPattern};

@@ -2,25 +2,31 @@
 //!
 //! Owns: both the harness's and the child's side. Never touches: how the figures are judged.
 //!
-//! The child is a plain program: an index in two large blocks of memory, and a few hundred MiB of accumulators in small ones, from whatever
-//! implements malloc. Each thread allocates its own accumulators.
+//! The child is a plain program: an index of 6 GiB, and for each thread 4 GiB of accumulators as the published system has them, in pieces
+//! of almost 1 GiB from whatever stands for malloc. Each thread allocates its accumulators itself. What makes it fit is that songs are
+//! a tenth as long as whole ones.
 
 mod index;
 pub(super) mod music;
+mod pieces;
 mod search;
 
+use std::fmt::Display;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use clap::builder::RangedI64ValueParser;
 use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 
-pub use search::MOST_SONGS;
+pub use index::MOST_SONGS;
+pub use music::EXCERPT_LENGTH;
+pub use search::LONGEST_SONG;
 
 use self::index::{Collection, Index};
-use self::music::{EXCERPT_LENGTH, EXCERPT_SECONDS, FINGERPRINTS, Music, SONG_LENGTH, frame};
+use self::music::{EXCERPT_SECONDS, FINGERPRINTS, FINGERPRINTS_PER_SECOND, Music};
 use self::search::{DIFFERENCES, Searcher};
 use super::own_process::{OwnProcess, ReadyLine, end_child, print_line, words};
 use super::progress::Work;
@@ -35,12 +41,20 @@ const LONGEST_LIST: u32 = 7_500;
 /// Queries before counting starts, so that the accumulators are populated.
 const FIRST_QUERIES: u32 = 20;
 
+/// Reads the length of a song.
+pub fn song_length() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(i64::from(EXCERPT_LENGTH)..=i64::from(LONGEST_SONG))
+}
+
 /// How it is set up, which its child is told, too.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Fingerprint {
     /// Songs in the index.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SONGS)))]
     pub songs: u32,
+    /// Fingerprints of each song.
+    #[arg(long, default_value_t = 6144, value_parser = song_length())]
+    pub song_length: u32,
     /// Threads that search.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: u32,
@@ -52,16 +66,18 @@ pub struct Fingerprint {
 impl Workload for Fingerprint {
     fn name(&self) -> String {
         format!(
-            "fingerprint {}",
+            "music search {}",
             if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) }
         )
     }
 
     fn description(&self) -> String {
         format!(
-            "{} songs of {SONG_LENGTH} fingerprints in {FINGERPRINTS} lists of at most {LONGEST_LIST}, {} of memory; queries \
-             of {EXCERPT_LENGTH} fingerprints ({EXCERPT_SECONDS:.1} s of music), a fifth of them wrong",
+            "{} songs of {} fingerprints ({} s) in {FINGERPRINTS} lists of at most {LONGEST_LIST}, {} of memory; queries of \
+             {EXCERPT_LENGTH} fingerprints ({EXCERPT_SECONDS:.1} s of music), a fifth of them wrong",
             self.songs,
+            self.song_length,
+            self.song_length / FINGERPRINTS_PER_SECOND,
             Bytes(self.memory_bytes())
         )
     }
@@ -70,40 +86,44 @@ impl Workload for Fingerprint {
         "queries"
     }
 
-    /// Includes the temporary lists that building needs.
     fn memory_bytes(&self) -> u64 {
-        let entries = u64::from(self.songs) * u64::from(SONG_LENGTH);
-        let counts = u64::from(self.threads) * u64::from(self.songs) * DIFFERENCES as u64 * 2;
-        8 * entries + 2 * 8 * u64::from(FINGERPRINTS) + counts
+        let counts = u64::from(self.threads) * u64::from(self.songs) * u64::from(DIFFERENCES) * 2;
+        4 * self.entries() + 8 * u64::from(FINGERPRINTS) + counts
     }
 
     fn start_seconds(&self) -> f64 {
-        2.0 + 20e-9 * f64::from(self.songs) * f64::from(SONG_LENGTH)
+        2.0 + 20e-9 * self.entries() as f64
     }
 
     fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>> {
-        let Self { songs, threads, seed } = self;
+        let Self { songs, song_length, threads, seed } = self;
         ensure!(
             matches!(how, Start::AsItIs | Start::Launched { .. }),
             "the search has no switch for huge pages and does not link libhps: choose other --configurations"
         );
-        let words = words("workload-fingerprint", &[("songs", songs), ("threads", threads), ("seed", seed)]);
-        // Not bound to a processor: all processors build its index, and its threads bind themselves.
+        let options: [(&str, &dyn Display); 4] =
+            [("songs", songs), ("song-length", song_length), ("threads", threads), ("seed", seed)];
+        let words = words("workload-fingerprint", &options);
+        // On no processor: its index is built on all of them, and its threads bind themselves.
         Ok(Box::new(OwnProcess::start_by(how.launcher(), None, words, stop)?))
     }
 }
 
 impl Fingerprint {
-    /// Runs the child.
+    /// Before full lists refuse any.
+    fn entries(&self) -> u64 {
+        u64::from(self.songs) * u64::from(self.song_length)
+    }
+
+    /// The child's whole life.
     pub fn run(&self) -> Result<()> {
-        let music = Music::new(self.songs, self.seed);
+        let music = Music::new(self.songs, self.song_length, self.seed);
         let index = Index::build(
             &Collection {
                 fingerprints: FINGERPRINTS,
                 songs: self.songs,
-                song_length: SONG_LENGTH,
+                song_length: self.song_length,
                 fingerprint: |song, place| music.fingerprint(song, place),
-                time: frame,
                 longest_list: LONGEST_LIST,
             },
             std::thread::available_parallelism()?.get() as u32,
@@ -160,11 +180,14 @@ mod tests {
 
     #[test]
     fn memory_is_what_it_says() {
-        let usual = Fingerprint { songs: 26_000, threads: 1, seed: 1 };
-        let gigabytes = usual.memory_bytes() as f64 / (1 << 30) as f64;
-        assert!((6.0..7.0).contains(&gigabytes), "{gigabytes}");
+        let usual = Fingerprint { songs: 250_000, song_length: 6144, threads: 1, seed: 1 };
+        let gigabytes = |search: &Fingerprint| search.memory_bytes() as f64 / (1u64 << 30) as f64;
+        assert!((9.6..9.7).contains(&gigabytes(&usual)), "{}", gigabytes(&usual));
         let two = Fingerprint { threads: 2, ..usual.clone() };
-        assert!(two.memory_bytes() > usual.memory_bytes());
-        assert_eq!((usual.name(), two.name()), ("fingerprint 1 thread".to_owned(), "fingerprint 2 threads".to_owned()));
+        assert!((3.8..3.9).contains(&(gigabytes(&two) - gigabytes(&usual))), "accumulators of the published size");
+        assert_eq!(
+            (usual.name(), two.name()),
+            ("music search 1 thread".to_owned(), "music search 2 threads".to_owned())
+        );
     }
 }

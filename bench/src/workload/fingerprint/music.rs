@@ -2,11 +2,11 @@
 //!
 //! Owns: what a fingerprint is, how often each occurs, and what noise does. Never touches: the index.
 //!
-//! A song lasts four minutes; each thirty-second of a second is a frame with four fingerprints of 24 bits. Some fingerprints are far more frequent
-//! than others, as in real music: the one of rank `r` occurs in proportion to `r` to the power of -2/3, the distribution of the cube of a uniform
-//! number. With 26,000 songs the shortest lists have 16 entries, and 1,600 lists reach the limit of 7,500; a song's fingerprint meets some 700
-//! entries on average. The published system has 250,000 songs and 60 GB, which is 30,000 fingerprints per song, as here, and an average of 450
-//! entries per list.
+//! A second of a song has 128 fingerprints of 24 bits, each at a place of its own. Some fingerprints are far more frequent than others,
+//! as in real music: the one of rank `r` occurs in proportion to `r` to the power of -2/3, which is what the cube of a uniform number
+//! gives. With 250,000 songs of 48 seconds some 4,000 lists reach the limit of 7,500, and a fingerprint of a song meets some 950
+//! entries on average. The published system has as many songs and 60 GB, which is whole songs, and several times as many entries in a
+//! list of average length.
 //!
 //! A hash of the seed determines everything, so any part of any song can be computed without storing it.
 
@@ -17,21 +17,15 @@ use super::super::pages::below;
 
 /// The number of different fingerprints.
 pub const FINGERPRINTS: u32 = 1 << FINGERPRINT_BITS;
-/// Fingerprints per song.
-pub const SONG_LENGTH: u32 = FRAMES * PER_FRAME;
-/// Fingerprints per excerpt.
-pub const EXCERPT_LENGTH: u32 = EXCERPT_FRAMES * PER_FRAME;
-/// The length of an excerpt.
-pub const EXCERPT_SECONDS: f64 = EXCERPT_FRAMES as f64 / FRAMES_PER_SECOND as f64;
-/// Frames per song.
-pub const FRAMES: u32 = 240 * FRAMES_PER_SECOND;
-/// Frames per excerpt.
-pub const EXCERPT_FRAMES: u32 = 250;
+/// Fingerprints of an excerpt.
+pub const EXCERPT_LENGTH: u32 = 1000;
+/// How long an excerpt is.
+pub const EXCERPT_SECONDS: f64 = EXCERPT_LENGTH as f64 / FINGERPRINTS_PER_SECOND as f64;
+/// Fingerprints of a second of music.
+pub const FINGERPRINTS_PER_SECOND: u32 = 128;
 
 const FINGERPRINT_BITS: u32 = 24;
-const FRAMES_PER_SECOND: u32 = 32;
-const PER_FRAME: u32 = 4;
-/// One in this many fingerprints of an excerpt is wrong.
+/// One in so many fingerprints of an excerpt is a wrong one.
 const CORRUPTED_ONE_IN: usize = 5;
 /// Odd, so that multiplication keeps fingerprints distinct; frequent ones are then spread among the others.
 const SPREAD: u32 = 0x9E37_79B1;
@@ -43,7 +37,9 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 pub struct Music {
     /// The number of songs.
     pub songs: u32,
-    /// Selects the songs.
+    /// Fingerprints of each.
+    song_length: u32,
+    /// Which songs these are.
     salt: u64,
 }
 
@@ -52,16 +48,20 @@ pub struct Music {
 pub struct Excerpt {
     /// The song.
     pub song: u32,
-    /// The frame of the song at which the excerpt begins.
+    /// The place of the song at which it begins.
     pub start: u32,
-    /// Fingerprints, each with its frame relative to the excerpt's start.
-    pub fingerprints: Vec<(u32, u32)>,
+    /// Fingerprints, one after the other.
+    pub fingerprints: Vec<u32>,
 }
 
 impl Music {
-    /// A collection of that many songs; at least one.
-    pub fn new(songs: u32, seed: u64) -> Self {
-        Self { songs: songs.max(1), salt: mixed(seed.wrapping_add(GOLDEN)) }
+    /// That many songs of so many fingerprints; at least one, as long as an excerpt.
+    pub fn new(songs: u32, song_length: u32, seed: u64) -> Self {
+        Self {
+            songs: songs.max(1),
+            song_length: song_length.max(EXCERPT_LENGTH),
+            salt: mixed(seed.wrapping_add(GOLDEN)),
+        }
     }
 
     /// The fingerprint at a place of a song, counted from 0.
@@ -73,11 +73,11 @@ impl Music {
     /// An excerpt of a song chosen at random.
     pub fn excerpt(&self, random: &mut Xoshiro256PlusPlus) -> Excerpt {
         let song = below(random, self.songs as usize) as u32;
-        let start = below(random, (FRAMES - EXCERPT_FRAMES) as usize + 1) as u32;
+        let start = below(random, (self.song_length - EXCERPT_LENGTH) as usize + 1) as u32;
         let heard = |place: u32| match below(random, CORRUPTED_ONE_IN) {
-            // A wrong fingerprint has the same distribution as the music's.
-            0 => (skewed(random.next_u64()), frame(place)),
-            _ => (self.fingerprint(song, start * PER_FRAME + place), frame(place)),
+            // What is heard by mistake is as frequent in music as anything else.
+            0 => skewed(random.next_u64()),
+            _ => self.fingerprint(song, start + place),
         };
         Excerpt { song, start, fingerprints: (0..EXCERPT_LENGTH).map(heard).collect() }
     }
@@ -88,12 +88,7 @@ impl Music {
     }
 }
 
-/// The frame of a place.
-pub fn frame(place: u32) -> u32 {
-    place / PER_FRAME
-}
-
-/// Maps a uniform number to a fingerprint with the frequency of its rank.
+/// A fingerprint, as often as its rank says, for a number that is uniform.
 fn skewed(uniform: u64) -> u32 {
     let uniform = uniform >> 32;
     let cube = (((uniform * uniform) >> 32) * uniform) >> 32;
@@ -112,10 +107,12 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
+    const SONG_LENGTH: u32 = 30_000;
+
     #[test]
     fn a_song_is_what_its_seed_says() {
         let song = |seed, song| {
-            let music = Music::new(10, seed);
+            let music = Music::new(10, SONG_LENGTH, seed);
             (0..SONG_LENGTH).map(|place| music.fingerprint(song, place)).collect::<Vec<_>>()
         };
         assert_eq!(song(1, 3), song(1, 3));
@@ -126,7 +123,7 @@ mod tests {
 
     #[test]
     fn fingerprints_are_as_frequent_as_their_ranks_say() {
-        let music = Music::new(64, 1);
+        let music = Music::new(64, SONG_LENGTH, 1);
         let mut counts = HashMap::<u32, u32>::new();
         for song in 0..64 {
             (0..SONG_LENGTH).for_each(|place| *counts.entry(music.fingerprint(song, place)).or_default() += 1);
@@ -141,15 +138,14 @@ mod tests {
 
     #[test]
     fn a_fifth_of_an_excerpt_is_wrong_and_the_rest_is_the_song() {
-        let (music, mut right) = (Music::new(50, 7), 0);
+        let (music, mut right) = (Music::new(50, SONG_LENGTH, 7), 0);
         let mut random = music.random(0);
         for _ in 0..20 {
             let excerpt = music.excerpt(&mut random);
             assert_eq!(excerpt.fingerprints.len(), EXCERPT_LENGTH as usize);
-            assert!(excerpt.start + EXCERPT_FRAMES <= FRAMES && excerpt.song < 50);
-            for (place, &(fingerprint, time)) in (0..).zip(&excerpt.fingerprints) {
-                assert_eq!(time, frame(place));
-                let played = music.fingerprint(excerpt.song, excerpt.start * PER_FRAME + place);
+            assert!(excerpt.start + EXCERPT_LENGTH <= SONG_LENGTH && excerpt.song < 50);
+            for (place, &fingerprint) in (0..).zip(&excerpt.fingerprints) {
+                let played = music.fingerprint(excerpt.song, excerpt.start + place);
                 right += u32::from(played == fingerprint);
             }
         }
@@ -159,7 +155,7 @@ mod tests {
 
     #[test]
     fn threads_ask_for_different_songs() {
-        let music = Music::new(1000, 1);
+        let music = Music::new(1000, SONG_LENGTH, 1);
         assert_ne!(music.excerpt(&mut music.random(0)), music.excerpt(&mut music.random(1)));
         assert_eq!(music.excerpt(&mut music.random(0)), music.excerpt(&mut music.random(0)));
     }

@@ -2,24 +2,22 @@
 //!
 //! Owns: the accumulators. Never touches: the index, which all threads read.
 //!
-//! If an excerpt is from a song, its fingerprints occur in that song at times that all differ from those in the excerpt by the same number of frames.
-//! So each entry found counts for one song and one difference, and the highest count identifies song and place. Each song's accumulators are a
-//! separate allocation, as in a program that does not know how many songs will come.
+//! Where an excerpt is of a song, its fingerprints occur in that song at places that all differ from those in the excerpt by the same
+//! number. So each entry found counts for one song and one difference, and the highest count tells song and place.
 
 use std::time::Instant;
 
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::index::{Index, song_and_time};
-use super::music::{EXCERPT_FRAMES, FRAMES, Music};
+use super::index::{Index, PLACES, posting, song_and_place};
+use super::music::{EXCERPT_LENGTH, Music};
+use super::pieces::Pieces;
 use crate::workload::search_work::SearchWork;
 
-/// Distinct time differences per song; enough for all that can occur, including those before the song's start.
-pub const DIFFERENCES: usize = 1 << DIFFERENCE_BITS;
-/// The number of songs that fit in 32 bits together with a difference.
-pub const MOST_SONGS: u32 = 1 << (32 - DIFFERENCE_BITS);
-const DIFFERENCE_BITS: u32 = 13;
-const _: () = assert!((FRAMES + EXCERPT_FRAMES) as usize <= DIFFERENCES);
+/// Differences told apart in a song; enough for all that there are, those before the song's start included.
+pub const DIFFERENCES: u32 = PLACES;
+/// Fingerprints of a song at most.
+pub const LONGEST_SONG: u32 = DIFFERENCES - EXCERPT_LENGTH;
 /// Songs in an answer.
 const RANKED: usize = 10;
 
@@ -28,9 +26,9 @@ pub struct Searcher<'a> {
     music: &'a Music,
     index: &'a Index,
     random: Xoshiro256PlusPlus,
-    /// For each song, how many fingerprints agree on each difference; all 0 between two queries.
-    counts: Vec<Box<[u16; DIFFERENCES]>>,
-    /// The counts that are not 0, as song and difference.
+    /// For each song how many fingerprints agree on each difference; all 0 between two queries.
+    counts: Pieces<u16>,
+    /// The counts that are not 0: songs and differences, as an entry has songs and places.
     touched: Vec<u32>,
 }
 
@@ -39,7 +37,7 @@ pub struct Searcher<'a> {
 pub struct Ranked {
     /// The song.
     pub song: u32,
-    /// The frame of the song at which the excerpt begins.
+    /// The place of it at which the excerpt begins.
     pub start: u32,
     /// Fingerprints that agree on that.
     pub count: u16,
@@ -48,7 +46,7 @@ pub struct Ranked {
 impl<'a> Searcher<'a> {
     /// A searcher with accumulators for all songs.
     pub fn new(music: &'a Music, index: &'a Index, thread: u32) -> Self {
-        let counts = (0..music.songs).map(|_| zeros()).collect();
+        let counts = Pieces::zeros(music.songs as usize * DIFFERENCES as usize);
         Self { music, index, random: music.random(thread), counts, touched: Vec::new() }
     }
 
@@ -72,18 +70,18 @@ impl<'a> Searcher<'a> {
         }
     }
 
-    /// Adds up all entries in these fingerprints' lists; returns their number.
-    fn look_up(&mut self, fingerprints: &[(u32, u32)]) -> u64 {
+    /// Adds up all entries of these fingerprints' lists; how many there were.
+    fn look_up(&mut self, fingerprints: &[u32]) -> u64 {
         let mut entries = 0;
-        for &(fingerprint, heard) in fingerprints {
+        for (heard, &fingerprint) in (0..).zip(fingerprints) {
             let postings = self.index.postings(fingerprint);
             entries += postings.len() as u64;
-            for &posting in postings {
-                let (song, time) = song_and_time(posting);
-                let difference = time.wrapping_sub(heard) as usize % DIFFERENCES;
-                let count = &mut self.counts[song as usize][difference];
+            for &entry in postings {
+                let (song, place) = song_and_place(entry);
+                let difference = posting(song, place.wrapping_sub(heard) % DIFFERENCES);
+                let count = self.counts.at_mut(difference as usize);
                 if *count == 0 {
-                    self.touched.push(song << DIFFERENCE_BITS | difference as u32);
+                    self.touched.push(difference);
                 }
                 *count = count.saturating_add(1);
             }
@@ -94,9 +92,9 @@ impl<'a> Searcher<'a> {
     /// The songs and places on which most fingerprints agree, best first; resets all accumulators to 0.
     fn rank(&mut self) -> Vec<Ranked> {
         let mut best = Vec::with_capacity(RANKED + 1);
-        for place in self.touched.drain(..) {
-            let (song, start) = (place >> DIFFERENCE_BITS, place % DIFFERENCES as u32);
-            let count = std::mem::take(&mut self.counts[song as usize][start as usize]);
+        for difference in self.touched.drain(..) {
+            let (song, start) = song_and_place(difference);
+            let count = std::mem::take(self.counts.at_mut(difference as usize));
             let is_among_the_best = best.get(RANKED - 1).is_none_or(|last: &Ranked| count > last.count);
             if is_among_the_best {
                 insert(&mut best, Ranked { song, start, count });
@@ -117,17 +115,14 @@ fn insert(best: &mut Vec<Ranked>, found: Ranked) {
     best.truncate(RANKED);
 }
 
-fn zeros() -> Box<[u16; DIFFERENCES]> {
-    let zeros = vec![0; DIFFERENCES].into_boxed_slice();
-    zeros.try_into().expect("as long as it was made")
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::index::Collection;
-    use super::super::music::{FINGERPRINTS, SONG_LENGTH, frame};
+    use super::super::music::FINGERPRINTS;
     use super::*;
     use proptest::prelude::*;
+
+    const SONG_LENGTH: u32 = LONGEST_SONG;
 
     fn index_of(music: &Music) -> Index {
         let collection = Collection {
@@ -135,7 +130,6 @@ mod tests {
             songs: music.songs,
             song_length: SONG_LENGTH,
             fingerprint: |song, place| music.fingerprint(song, place),
-            time: frame,
             longest_list: 7_500,
         };
         Index::build(&collection, 2)
@@ -143,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_song_and_its_place_are_found_in_the_noise() {
-        let music = Music::new(60, 3);
+        let music = Music::new(60, SONG_LENGTH, 3);
         let index = index_of(&music);
         let mut searcher = Searcher::new(&music, &index, 0);
         let mut random = music.random(9);
@@ -159,7 +153,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_query() {
-        let music = Music::new(20, 5);
+        let music = Music::new(20, SONG_LENGTH, 5);
         let index = index_of(&music);
         let mut searcher = Searcher::new(&music, &index, 1);
         let work = (0..10).map(|_| searcher.query()).fold(SearchWork::default(), |mut sum, work| {
@@ -169,12 +163,12 @@ mod tests {
         assert_eq!((work.queries, work.found, work.look_ups), (10, 10, 10_000));
         assert!(work.postings > 8_000, "right fingerprints are in the index: {work:?}");
         assert!(searcher.touched.is_empty());
-        assert!(searcher.counts.iter().all(|counts| counts.iter().all(|&count| count == 0)));
+        assert!(searcher.counts.pieces().all(|counts| counts.iter().all(|&count| count == 0)));
     }
 
     #[test]
     fn a_song_that_is_not_there_agrees_on_nothing() {
-        let (music, other) = (Music::new(20, 5), Music::new(20, 6));
+        let (music, other) = (Music::new(20, SONG_LENGTH, 5), Music::new(20, SONG_LENGTH, 6));
         let index = index_of(&music);
         let mut searcher = Searcher::new(&music, &index, 0);
         let excerpt = other.excerpt(&mut other.random(0));
