@@ -5,7 +5,6 @@
 //! An application knows its own objects; here each is a page of the sweep, found through its list of used pages. Only the sweep's own thread
 //! moves them, between two of its steps, so that nothing is written to a page on the move.
 
-use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use heat::units::{BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
@@ -30,8 +29,6 @@ pub struct Packer {
 /// The sweep's side: serves requests.
 pub struct Packing {
     requests: Receiver<Request>,
-    /// The place of each page in the list of used pages.
-    places: HashMap<u32, u32>,
     /// The next page of the packed part of the mapping.
     next: u32,
 }
@@ -45,36 +42,41 @@ impl Application for Packer {
     }
 }
 
-/// Both sides, for used pages of a mapping whose second half is free for packed pages.
-pub fn packing(mapping: &AlignedMemory, used: &UsedPages) -> (Packer, Packing) {
+/// Both sides, for a mapping whose second half is free for packed pages.
+pub fn packing(mapping: &AlignedMemory) -> (Packer, Packing) {
     let (sender, requests) = sync_channel(0);
-    let places = (0..used.count()).map(|place| (used.page(place) as u32, place as u32)).collect();
-    let next = (mapping.len() / 2) as u32 / BASE_PAGE as u32;
-    (Packer { requests: sender, mapping: mapping.address() }, Packing { requests, places, next })
+    let packed = (mapping.len() / 2 / BASE_PAGE as usize) as u32;
+    (Packer { requests: sender, mapping: mapping.address() }, Packing { requests, next: packed })
 }
 
 impl Packing {
     /// Moves the pages that were asked for, if any.
     pub fn serve(&mut self, mapping: &mut AlignedMemory, used: &mut UsedPages) {
         let Ok(Request { pages, moved }) = self.requests.try_recv() else { return };
-        let count = pages.into_iter().filter(|page| self.move_page(*page, mapping, used)).count();
+        let mut count = 0;
+        // One pass over the list takes less time than a map of it would take memory.
+        for place in 0..used.count() {
+            let page = used.page(place) as u32;
+            if pages.binary_search(&page).is_ok() {
+                self.move_page(page, place, mapping, used);
+                count += 1;
+            }
+        }
         // The library's thread may have given up.
-        let _ = moved.send(count as u64 * BASE_PAGE);
+        let _ = moved.send(count * BASE_PAGE);
     }
 
-    fn move_page(&mut self, page: u32, mapping: &mut AlignedMemory, used: &mut UsedPages) -> bool {
-        let Some(place) = self.places.remove(&page) else { return false };
+    fn move_page(&mut self, page: u32, place: usize, mapping: &mut AlignedMemory, used: &mut UsedPages) {
         if (self.next as usize).is_multiple_of(PAGES_PER_REGION) {
             // The first write to it then makes it a huge page; where the kernel refuses that, base pages do.
             let _ = mapping.advise(self.next as usize * BASE_PAGE as usize, HUGE_PAGE as usize, OwnAdvice::HugePage);
         }
         let (from, to) = (page as usize * WORDS_PER_PAGE, self.next as usize * WORDS_PER_PAGE);
         mapping.words_mut().copy_within(from..from + WORDS_PER_PAGE, to);
-        used.replace(place as usize, self.next);
+        used.replace(place, self.next);
         self.next += 1;
         // A page that cannot be given back is only memory.
         let _ = mapping.advise(page as usize * BASE_PAGE as usize, BASE_PAGE as usize, OwnAdvice::DontNeed);
-        true
     }
 }
 
@@ -91,7 +93,7 @@ mod tests {
         let size = Bytes(4 * HUGE_PAGE);
         let mut used = UsedPages::scattered_third(size, 1);
         let mut mapping = populate(Bytes(2 * size.0), &used, false).unwrap();
-        let (packer, mut packing) = packing(&mapping, &used);
+        let (packer, mut packing) = packing(&mapping);
         let [first, second] = [0, 1].map(|place| used.page(place));
         mapping.words_mut()[second * WORDS_PER_PAGE] = 77;
         let start = mapping.address();
@@ -108,6 +110,5 @@ mod tests {
         assert_eq!([0, 1].map(|place| used.page(place)), [half, half + 1]);
         assert_eq!(mapping.words_mut()[(half + 1) * WORDS_PER_PAGE], 77);
         assert_eq!(mapping.words_mut()[second * WORDS_PER_PAGE + WORDS_PER_PAGE - 1], 0, "given back");
-        assert!(!packing.move_page(first as u32, &mut mapping, &mut used), "it has moved already");
     }
 }

@@ -155,7 +155,7 @@ impl Sweeper {
         if pattern != SweepPattern::Scattered {
             return Arc::new(Judge);
         }
-        let (packer, packing) = packing(&self.mapping, &self.used);
+        let (packer, packing) = packing(&self.mapping);
         self.packing = Some(packing);
         Arc::new(packer)
     }
