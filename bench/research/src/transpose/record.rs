@@ -7,6 +7,7 @@ use heat::units::Bytes;
 use hugepilot_bench::machine::MachineDescription;
 use serde::{Deserialize, Serialize};
 
+use super::assumption::Assumption;
 use super::measured::{AGAIN, Built};
 use super::model::Processor;
 use super::simulation::Point;
@@ -32,6 +33,8 @@ pub struct TransposeRecord {
 pub enum Subject {
     /// A model's.
     Simulated(Processor),
+    /// A model's that assumes something besides.
+    Assumed(Processor, Assumption),
     /// This machine's.
     Measured {
         /// Its second-level cache.
@@ -71,7 +74,9 @@ impl PointSeries {
     /// What lies around the cache, and what a simulation has of large dimensions.
     pub fn parts(&self) -> (&[Point], &[Point]) {
         let border = match self.subject {
-            Subject::Simulated(_) => self.points.partition_point(|point| point.dimension < LARGE),
+            Subject::Simulated(_) | Subject::Assumed(..) => {
+                self.points.partition_point(|point| point.dimension < LARGE)
+            }
             Subject::Measured { .. } => self.points.len(),
         };
         self.points.split_at(border)
