@@ -49,7 +49,8 @@ fn a_report_is_the_same_when_it_is_made_again() {
     let directory = tempfile::tempdir().unwrap();
     let lists = ["lists", "--memory=256M", "--trace=writers", "--policies=mixed,split", "--intervals=1", "--page=256K"];
     let transpose = ["transpose", "--dimensions=11,13", "--choices=1"];
-    for arguments in [&lists[..], &transpose[..]] {
+    let candidates = ["transpose", "--candidates=plain,every-fourth+manual", "--dimensions=11,13", "--choices=1"];
+    for arguments in [&lists[..], &transpose[..], &candidates[..]] {
         let [json, plot] = ["json", "svg"].map(|kind| directory.path().join(arguments[0]).with_extension(kind));
         let output = research(&[arguments, &[&format!("--json={}", json.display())]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

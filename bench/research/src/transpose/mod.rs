@@ -2,9 +2,13 @@
 //!
 //! Owns: the command, and which numbers are produced. Never touches: settings of the machine. The seed alone determines a simulation.
 
+mod assumption;
 mod cache;
+mod comparison;
+mod free_list;
 mod measured;
 mod model;
+mod paper;
 mod placement;
 mod plot;
 mod record;
@@ -21,11 +25,12 @@ use hugepilot_bench::outputs::Outputs;
 use hugepilot_bench::rounds::progress_bar;
 use hugepilot_os::stop::{SecondSignal, Stop};
 
+use self::assumption::Assumption;
 use self::model::{Processor, matrices_bytes};
 use self::placement::Placement;
 pub use self::record::TransposeRecord;
 use self::record::{LARGE, PointSeries, Subject};
-use self::simulation::simulate;
+use self::simulation::{Model, simulate};
 use self::sweep::{DimensionSweep, Swept};
 use crate::record::ResearchRecord;
 
@@ -35,6 +40,7 @@ Examples:
   hugepilot-research transpose --processor celeron --plot transpose.svg
   hugepilot-research transpose --dimensions 43,45,47,49,85,87,89,91,93,95 --processor celeron
                                                          the dimensions of the paper's table
+  hugepilot-research transpose --candidates                 what the model leaves out, each tried: does it explain the paper?
   hugepilot-research transpose --measure --choices 7 --minutes 10 --plot here.svg
                                                          this machine: odd dimensions to 999, from coarse to fine until the time is up
   hugepilot-research transpose --measure --dimensions $(seq -s, 1 20 999)
@@ -54,6 +60,9 @@ pub struct TransposeArguments {
     /// The processors to simulate, separated by commas [default: both; with --measure none]
     #[arg(long, value_enum, value_delimiter = ',')]
     processor: Vec<Processor>,
+    /// Simulate with what the model leaves out: each of the candidates alone, as many of them as are named [all, where none is]
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 0.., value_name = "NAME", conflicts_with = "measure")]
+    candidates: Option<Vec<Assumption>>,
     /// Measure on this machine
     #[arg(long)]
     measure: bool,
@@ -83,7 +92,7 @@ impl TransposeArguments {
         let machine = self.outputs.machine()?;
         let stop = Stop::on_signals(SecondSignal::Ends)?;
         let mut series: Vec<PointSeries> =
-            self.processors().into_iter().map(|processor| self.simulate(processor, &stop)).collect();
+            self.simulations().into_iter().map(|simulation| self.simulate(simulation, &stop)).collect();
         let ended = if self.measure && !stop.requested() { self.measure(&stop, &mut series) } else { Ok(()) };
         series.retain(|series| !series.points.is_empty());
         if series.is_empty() {
@@ -103,16 +112,30 @@ impl TransposeArguments {
         self.processor.clone()
     }
 
-    /// Returns what was completed.
-    fn simulate(&self, processor: Processor, stop: &Stop) -> PointSeries {
-        let dimensions = self.dimensions_or(|| usual_dimensions(processor));
+    /// What is simulated: the processors as they are, or with each of the candidates.
+    fn simulations(&self) -> Vec<Simulation> {
+        let processors = self.processors();
+        match &self.candidates {
+            None => processors.into_iter().map(Simulation::of).collect(),
+            Some(named) => {
+                let candidates = if named.is_empty() { Assumption::value_variants() } else { named };
+                let with = |processor| candidates.iter().map(move |&candidate| Simulation::with(processor, candidate));
+                processors.into_iter().flat_map(with).collect()
+            }
+        }
+    }
+
+    /// As far as it came.
+    fn simulate(&self, simulation: Simulation, stop: &Stop) -> PointSeries {
+        let Simulation { subject, model, placements, usual } = simulation;
+        let dimensions = self.dimensions_or(|| usual);
         let progress = progress_bar(dimensions.len() as u64);
         let going_on = dimensions.iter().take_while(|_| !stop.requested());
         let points = going_on.flat_map(|&dimension| {
             progress.inc(1);
-            simulate(processor, Placement::value_variants(), &[dimension], self.choices, self.seed)
+            simulate(model, placements, &[dimension], self.choices, self.seed)
         });
-        let series = PointSeries { subject: Subject::Simulated(processor), points: points.collect() };
+        let series = PointSeries { subject, points: points.collect() };
         progress.finish_and_clear();
         series
     }
@@ -134,8 +157,8 @@ impl TransposeArguments {
         ended
     }
 
-    /// The dimensions, ascending and without duplicates.
-    fn dimensions_or(&self, usual: impl Fn() -> Vec<u64>) -> Vec<u64> {
+    /// Ascending, none twice.
+    fn dimensions_or(&self, usual: impl FnOnce() -> Vec<u64>) -> Vec<u64> {
         let mut dimensions = if self.dimensions.is_empty() { usual() } else { self.dimensions.clone() };
         dimensions.sort_unstable();
         dimensions.dedup();
@@ -143,11 +166,44 @@ impl TransposeArguments {
     }
 }
 
+/// One processor, and what is to be seen of it.
+struct Simulation {
+    subject: Subject,
+    model: Model,
+    placements: &'static [Placement],
+    /// Dimensions, unless others are named.
+    usual: Vec<u64>,
+}
+
+impl Simulation {
+    fn of(processor: Processor) -> Self {
+        Self {
+            subject: Subject::Simulated(processor),
+            model: processor.into(),
+            placements: Placement::value_variants(),
+            usual: usual_dimensions(processor),
+        }
+    }
+
+    fn with(processor: Processor, candidate: Assumption) -> Self {
+        Self {
+            subject: Subject::Assumed(processor, candidate),
+            model: candidate.model(processor),
+            placements: &[Placement::Random, Placement::Colored],
+            usual: around_the_cache(processor, 1.5),
+        }
+    }
+}
+
 /// Odd ones, as in the paper, until both matrices are three times as large as the cache, and some large ones.
 fn usual_dimensions(processor: Processor) -> Vec<u64> {
-    let limit = 3 * processor.datasheet().second.size_bytes;
-    let around = (1..).step_by(2).take_while(|&dimension| matrices_bytes(dimension) <= limit);
-    around.chain((LARGE..=LAST).step_by(LARGE_STEP)).collect()
+    around_the_cache(processor, 3.0).into_iter().chain((LARGE..=LAST).step_by(LARGE_STEP)).collect()
+}
+
+/// Odd ones until both matrices are so many times as large as the cache.
+fn around_the_cache(processor: Processor, times: f64) -> Vec<u64> {
+    let limit = times * processor.datasheet().second.size_bytes as f64;
+    (1..).step_by(2).take_while(|&dimension| matrices_bytes(dimension) as f64 <= limit).collect()
 }
 
 #[cfg(test)]
@@ -178,12 +234,24 @@ mod tests {
     }
 
     #[test]
+    fn candidates_are_simulated_for_each_processor_and_all_where_none_is_named() {
+        let subjects = |line: &str| {
+            arguments(line).simulations().into_iter().map(|simulation| simulation.subject).collect::<Vec<_>>()
+        };
+        assert_eq!(subjects("--processor celeron"), [Subject::Simulated(Processor::Celeron)]);
+        let [celeron, pentium4] =
+            [Processor::Celeron, Processor::Pentium4].map(|processor| Subject::Assumed(processor, Assumption::Gaps));
+        assert_eq!(subjects("--candidates gaps"), [celeron, pentium4]);
+        assert_eq!(subjects("--candidates").len(), 2 * Assumption::value_variants().len());
+    }
+
+    #[test]
     fn who_is_stopped_simulates_no_more() {
         let stop = Stop::default();
         let arguments = arguments("--dimensions 3,5 --choices 1");
-        assert_eq!(arguments.simulate(Processor::Celeron, &stop).points.len(), 2);
+        assert_eq!(arguments.simulate(Simulation::of(Processor::Celeron), &stop).points.len(), 2);
         stop.request();
-        assert_eq!(arguments.simulate(Processor::Celeron, &stop).points.len(), 0);
+        assert_eq!(arguments.simulate(Simulation::of(Processor::Celeron), &stop).points.len(), 0);
     }
 
     #[test]

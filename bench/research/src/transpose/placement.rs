@@ -8,12 +8,13 @@ use clap::ValueEnum;
 use hugepilot_bench::workload::below;
 use rand::rngs::Xoshiro256PlusPlus;
 
+use super::free_list::{FREE_BYTES, FreeList};
 use super::model::PAGE_BYTES;
 
 /// How physical pages are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Placement {
-    /// Whatever is free: each page anywhere.
+    /// Whatever the free list has first.
     Random,
     /// A random color first, the next color for each next page.
     Colored,
@@ -29,8 +30,8 @@ pub enum Placement {
 
 /// A huge page of the simulated processors, without physical address extension.
 pub const SUPER_PAGE: u64 = 4 << 20;
-/// Free physical memory of a machine of that time, for pages placed at random.
-const FREE_BYTES: u64 = 256 << 20;
+/// Beyond all that arrays lie in.
+const ELSEWHERE: u64 = 1 << 32;
 
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,9 +40,9 @@ impl fmt::Display for Placement {
 }
 
 impl Placement {
-    /// Physical addresses of the base pages of this many bytes, in order; no page occurs twice. Colors are counted as in the paper: the size of the
-    /// whole cache divided by the page size, ignoring ways.
-    pub fn choose(self, bytes: u64, colors: u64, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
+    /// Physical addresses of so many bytes' base pages, in order; no page comes twice. Colors are told apart by the paper's count: the
+    /// whole cache by the page size, ways not counted.
+    pub fn choose(self, bytes: u64, colors: u64, free: FreeList, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
         let count = bytes.div_ceil(PAGE_BYTES);
         let huge = match self {
             Placement::Random | Placement::Colored => 0,
@@ -53,23 +54,20 @@ impl Placement {
         let rest = count - huge;
         let rest = match self {
             Placement::Colored | Placement::HugeAndColored => colored(rest, colors, random),
-            _ => anywhere(rest, random),
+            _ => free.take(rest, random),
         };
         contiguous.chain(rest).collect()
     }
-}
 
-/// Distinct pages, all equally likely.
-fn anywhere(count: u64, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
-    let free = (FREE_BYTES / PAGE_BYTES) as usize;
-    let mut taken = std::collections::HashSet::new();
-    let mut draw = || loop {
-        let page = below(random, free) as u64;
-        if taken.insert(page) {
-            return page * PAGE_BYTES;
+    /// Pages that the same program has besides an array's, and took at another time: colors go on behind the array, all others lie anywhere.
+    pub fn others(self, array: &[u64], count: u64, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
+        match (self, array.last()) {
+            (Placement::Colored | Placement::HugeAndColored, Some(last)) => {
+                (1..=count).map(|page| last + page * PAGE_BYTES).collect()
+            }
+            _ => FreeList::Anywhere.take(count, random).into_iter().map(|page| ELSEWHERE + page).collect(),
         }
-    };
-    (0..count).map(|_| draw()).collect()
+    }
 }
 
 /// Pages of successive colors from a random one; which pages of a color are taken makes no difference to a cache.
@@ -96,7 +94,7 @@ mod tests {
         ) {
             let placement = Placement::value_variants()[which];
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let mut pages = placement.choose(bytes, COLORS, &mut random);
+            let mut pages = placement.choose(bytes, COLORS, FreeList::Anywhere, &mut random);
             prop_assert_eq!(pages.len() as u64, bytes.div_ceil(4096));
             prop_assert!(pages.iter().all(|page| page % 4096 == 0));
             pages.sort_unstable();
@@ -107,20 +105,32 @@ mod tests {
         #[test]
         fn colors_follow_each_other_from_anywhere(bytes in 1..3_000_000u64, seed: u64) {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let pages = Placement::Colored.choose(bytes, COLORS, &mut random);
+            let pages = Placement::Colored.choose(bytes, COLORS, FreeList::Anywhere, &mut random);
             let color = |page: u64| page / 4096 % 32;
             prop_assert!(pages.windows(2).all(|pair| (color(pair[0]) + 1) % 32 == color(pair[1])));
         }
     }
 
     #[test]
+    fn what_a_program_has_besides_continues_the_colors_or_lies_elsewhere() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut others = |placement: Placement| {
+            let array = placement.choose(3 * PAGE_BYTES, COLORS, FreeList::Anywhere, &mut random);
+            (array[2], placement.others(&array, 2, &mut random))
+        };
+        let (last, colored) = others(Placement::Colored);
+        assert_eq!(colored, [last + PAGE_BYTES, last + 2 * PAGE_BYTES]);
+        assert!(others(Placement::Random).1.iter().all(|&page| page >= ELSEWHERE));
+    }
+
+    #[test]
     fn huge_pages_take_the_whole_ones_and_leave_a_remainder() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-        let pages = Placement::HugeAndRandom.choose((4 << 20) + 3 * 4096, COLORS, &mut random);
+        let pages = Placement::HugeAndRandom.choose((4 << 20) + 3 * 4096, COLORS, FreeList::Anywhere, &mut random);
         assert_eq!(pages.len(), 1024 + 3);
         assert!(pages[..1024].windows(2).all(|pair| pair[0] + 4096 == pair[1]) && pages[0].is_multiple_of(4 << 20));
         assert!(pages[1024..].iter().all(|&page| page < FREE_BYTES));
-        let contiguous = Placement::Huge.choose(3 * 4096, COLORS, &mut random);
+        let contiguous = Placement::Huge.choose(3 * 4096, COLORS, FreeList::Anywhere, &mut random);
         assert!(contiguous.windows(2).all(|pair| pair[0] + 4096 == pair[1]));
     }
 }

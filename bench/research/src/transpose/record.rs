@@ -6,6 +6,7 @@ use heat::units::Bytes;
 use hugepilot_bench::machine::MachineDescription;
 use serde::{Deserialize, Serialize};
 
+use super::assumption::Assumption;
 use super::measured::{AGAIN, Built};
 use super::model::Processor;
 use super::simulation::Point;
@@ -31,7 +32,9 @@ pub struct TransposeRecord {
 pub enum Subject {
     /// A model.
     Simulated(Processor),
-    /// This machine.
+    /// A model's that assumes something besides.
+    Assumed(Processor, Assumption),
+    /// This machine's.
     Measured {
         /// Its second-level cache.
         cache_bytes: Bytes,
@@ -70,7 +73,9 @@ impl PointSeries {
     /// The dimensions around the size of the cache, and a simulation's large dimensions.
     pub fn parts(&self) -> (&[Point], &[Point]) {
         let border = match self.subject {
-            Subject::Simulated(_) => self.points.partition_point(|point| point.dimension < LARGE),
+            Subject::Simulated(_) | Subject::Assumed(..) => {
+                self.points.partition_point(|point| point.dimension < LARGE)
+            }
             Subject::Measured { .. } => self.points.len(),
         };
         self.points.split_at(border)

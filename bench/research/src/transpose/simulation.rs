@@ -9,11 +9,12 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
-use super::model::{Events, Processor, matrices_bytes};
+use super::free_list::FreeList;
+use super::model::{Datasheet, Events, Processor, matrices_bytes};
 use super::placement::Placement;
 
-/// The least ratio that counts as a gain.
-const GAIN: f64 = 1.1;
+/// A gain that counts as one.
+pub const GAIN: f64 = 1.1;
 
 /// The results for one dimension.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,19 +25,39 @@ pub struct Point {
     pub speeds: BTreeMap<String, Vec<f64>>,
 }
 
+/// A processor, and a kernel's free list.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    /// As it is taken to be.
+    pub datasheet: Datasheet,
+    /// Of the kernel without colors.
+    pub free: FreeList,
+    /// Whether pages of both matrices are taken by turns.
+    pub both_by_turns: bool,
+}
+
+impl From<Processor> for Model {
+    fn from(processor: Processor) -> Self {
+        Self { datasheet: processor.datasheet(), free: FreeList::default(), both_by_turns: false }
+    }
+}
+
 /// Simulates these dimensions, with pages chosen anew `choices` times for each.
 pub fn simulate(
-    processor: Processor,
+    model: impl Into<Model>,
     placements: &[Placement],
     dimensions: &[u64],
     choices: u64,
     seed: u64,
 ) -> Vec<Point> {
-    let datasheet = processor.datasheet();
+    let Model { datasheet, free, both_by_turns } = model.into();
     let speed = |placement: Placement, dimension: u64, choice: u64| {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ (choice << 32) ^ dimension);
-        let chosen = placement.choose(matrices_bytes(dimension), processor.colors(), &mut random);
-        Events::of_transpose(&datasheet, dimension, &chosen).megabytes_per_second(&datasheet)
+        let chosen = placement.choose(matrices_bytes(dimension), datasheet.colors(), free, &mut random);
+        let others = placement.others(&chosen, datasheet.besides.others, &mut random);
+        let mut pages = if both_by_turns { by_turns(&chosen) } else { chosen };
+        pages.extend(others);
+        Events::of_transpose(&datasheet, dimension, &pages).megabytes_per_second(&datasheet)
     };
     let point = |&dimension: &u64| {
         let speeds = |&placement: &Placement| {
@@ -45,6 +66,12 @@ pub fn simulate(
         Point { dimension, speeds: placements.iter().map(speeds).collect() }
     };
     dimensions.iter().map(point).collect()
+}
+
+/// The first matrix gets the first page, the second one the second, and so on.
+fn by_turns(pages: &[u64]) -> Vec<u64> {
+    let every_second = |first: usize| pages[first..].iter().step_by(2).copied();
+    every_second(0).chain(every_second(1)).collect()
 }
 
 impl Point {
@@ -65,16 +92,24 @@ impl Point {
     }
 }
 
-/// The dimension from which coloring gains less than a tenth until the last point; None if it never gains, or always does.
+/// How much faster coloring is.
+pub fn gain(point: &Point) -> Option<f64> {
+    point.ratio(Placement::Colored, Placement::Random)
+}
+
+/// The dimension from which on coloring gains less than a tenth for good, until the points end; None if it never gains, or always.
 pub fn end_of_gain(points: &[Point]) -> Option<u64> {
-    let gains = |point: &Point| point.ratio(Placement::Colored, Placement::Random).is_some_and(|ratio| ratio >= GAIN);
+    let gains = |point: &Point| gain(point) >= Some(GAIN);
     let last = points.iter().rposition(gains)?;
     points.get(last + 1).map(|point| point.dimension)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::TransposeRecord;
     use super::*;
+    use clap::ValueEnum;
+    use hugepilot_bench::kept;
 
     fn points(processor: Processor, dimensions: &[u64]) -> Vec<Point> {
         simulate(processor, &[Placement::Random, Placement::Colored], dimensions, 5, 1)
@@ -93,6 +128,29 @@ mod tests {
         let ratios: Vec<f64> =
             points.iter().map(|point| point.ratio(Placement::Colored, Placement::Random).unwrap()).collect();
         assert!(ratios[0] < 1.1 && ratios[1] > 1.5 && (0.95..1.1).contains(&ratios[2]), "{ratios:?}");
+    }
+
+    #[test]
+    fn the_plain_model_still_gives_what_was_kept() {
+        let file =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../runs/2026-11-23-amd-epyc-6.18.44-fc-v669/transpose-2.json.zst");
+        let record: TransposeRecord = kept::parse(&kept::read_text(file.as_ref()).unwrap(), file.as_ref(), 1).unwrap();
+        for (processor, series) in [Processor::Celeron, Processor::Pentium4].into_iter().zip(&record.series) {
+            let kept = series.points.iter().find(|point| point.dimension == 89).unwrap();
+            let again = simulate(processor, Placement::value_variants(), &[89], 15, 1);
+            // A number that is read from JSON may be off in its last bit.
+            assert_eq!(format!("{kept:.9?}"), format!("{:.9?}", again[0]), "{processor}");
+        }
+    }
+
+    #[test]
+    fn pages_of_both_matrices_are_taken_by_turns() {
+        assert_eq!(by_turns(&[1, 2, 3, 4, 5]), [1, 3, 5, 2, 4]);
+        let points = |both_by_turns| {
+            let model = Model { both_by_turns, ..Processor::Celeron.into() };
+            simulate(model, &[Placement::Random], &[89], 3, 1)
+        };
+        assert_ne!(points(true), points(false));
     }
 
     #[test]

@@ -7,27 +7,14 @@ use heat::statistics::{Interval, median, paired_ratio};
 use heat::units::Bytes;
 use hugepilot_bench::table::table;
 
+use super::comparison;
 use super::measured::{self, AGAIN, Built};
 use super::model::{Processor, matrices_bytes};
+use super::paper;
 use super::placement::Placement;
 use super::record::{PointSeries, Subject, TransposeRecord};
-use super::simulation::{Point, end_of_gain};
+use super::simulation::{Point, end_of_gain, gain};
 
-/// Where the gain ends in the paper's figures, and the tolerance.
-const PAPER_END: [(Processor, u64, u64); 2] = [(Processor::Celeron, 97, 4), (Processor::Pentium4, 187, 4)];
-/// The paper's table for the Celeron: dimension, megabytes a second on ordinary pages and on colored ones.
-const PAPER_TABLE: [(u64, f64, f64); 10] = [
-    (43, 1468.0, 1537.0),
-    (45, 1513.0, 1529.0),
-    (47, 519.0, 1556.0),
-    (49, 379.0, 1560.0),
-    (85, 342.0, 1614.0),
-    (87, 353.0, 1608.0),
-    (89, 362.0, 1211.0),
-    (91, 285.0, 706.0),
-    (93, 262.0, 457.0),
-    (95, 263.0, 301.0),
-];
 const OF_THE_PAPER: [&str; 3] = ["paper: normal", "colored", "colored/normal"];
 /// A less certain result gives no figure.
 const SURE: f64 = 0.95;
@@ -45,6 +32,7 @@ impl Subject {
                 let cache = Bytes(processor.datasheet().second.size_bytes);
                 format!("{processor}, {cache} of second-level cache, simulated")
             }
+            Subject::Assumed(processor, candidate) => format!("{processor}, simulated, {candidate}"),
             Subject::Measured { cache_bytes, colors, .. } => {
                 format!("this machine, {cache_bytes} of second-level cache, {colors} colors, measured")
             }
@@ -77,7 +65,8 @@ impl Subject {
 
 /// The whole report.
 pub(super) fn text(record: &TransposeRecord) -> String {
-    record.series.iter().map(series_text).collect()
+    let of_their_own = record.series.iter().filter(|series| !matches!(series.subject, Subject::Assumed(..)));
+    of_their_own.map(series_text).chain([comparison::text(&record.series)]).collect()
 }
 
 /// The report of one series.
@@ -86,7 +75,7 @@ fn series_text(series: &PointSeries) -> String {
     let mut rows = vec![heading(series)];
     rows.extend(series.points.iter().map(|point| row(series, point)));
     let mut figures = match &series.subject {
-        Subject::Simulated(processor) => figures_simulated(*processor, &series.points),
+        Subject::Simulated(processor) | Subject::Assumed(processor, _) => figures_simulated(*processor, &series.points),
         Subject::Measured { built, .. } => figures_measured(built, &series.points),
     };
     figures.extend(placements(series).iter().filter_map(|placement| luck(placement, &series.points)));
@@ -118,8 +107,10 @@ fn row(series: &PointSeries, point: &Point) -> Vec<String> {
     cells.extend(placements(series).iter().map(|placement| spread(point, placement)));
     cells.extend(series.ratios().into_iter().map(ratio));
     if series.subject.has_the_papers_table() {
-        cells.extend(match PAPER_TABLE.iter().find(|(dimension, ..)| *dimension == point.dimension) {
-            Some((_, normal, colored)) => [normal.to_string(), colored.to_string(), format!("{:.2}", colored / normal)],
+        cells.extend(match paper::TABLE.iter().find(|row| row.dimension == point.dimension) {
+            Some(paper::TableRow { normal, colored, .. }) => {
+                [normal.to_string(), colored.to_string(), format!("{:.2}", colored / normal)]
+            }
             None => ["", "", ""].map(str::to_owned),
         });
     }
@@ -137,7 +128,7 @@ fn spread(point: &Point, placement: &str) -> String {
 type Figure = (String, String, &'static str);
 
 fn figures_simulated(processor: Processor, points: &[Point]) -> Vec<Figure> {
-    let paper = PAPER_END.iter().filter(|(known, ..)| *known == processor);
+    let paper = paper::END.iter().filter(|(known, ..)| *known == processor);
     let figure = |&(_, end, within): &(Processor, u64, u64)| {
         let wanted = format!("colored/random falls below 1.1 at {end} +/- {within}");
         match end_of_gain(points) {
@@ -150,8 +141,8 @@ fn figures_simulated(processor: Processor, points: &[Point]) -> Vec<Figure> {
 
 /// Where the ratio is highest: that should be where the cache holds both matrices.
 fn highest_gain(processor: Processor, points: &[Point]) -> Option<Figure> {
-    let gain = |point: &Point| Some((point.ratio(Placement::Colored, Placement::Random)?, point.dimension));
-    let (ratio, dimension) = points.iter().filter_map(gain).max_by(|one, other| one.0.total_cmp(&other.0))?;
+    let gains = |point: &Point| Some((gain(point)?, point.dimension));
+    let (ratio, dimension) = points.iter().filter_map(gains).max_by(|one, other| one.0.total_cmp(&other.0))?;
     let inside = matrices_bytes(dimension) <= processor.datasheet().second.size_bytes;
     Some(("colored/random is highest inside the cache".to_owned(), format!("{ratio:.2} at {dimension}"), met(inside)))
 }
