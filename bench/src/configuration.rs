@@ -235,9 +235,15 @@ impl Configuration {
     pub fn degree_of_change(self) -> u8 {
         match self.act() {
             Act::Nothing | Act::Estimate | Act::Explain | Act::Observe => 0,
-            Act::Promote(arguments) => 2 - u8::from(!arguments.is_empty()),
+            Act::Promote(_) => match self {
+                Configuration::HugepilotNoGrowth => 1,
+                Configuration::HugepilotGrowth6 => 3,
+                Configuration::HugepilotGrowth50 => 4,
+                Configuration::HugepilotAnyGrowth => 5,
+                _ => 2,
+            },
             Act::Pilot { .. } | Act::Khugepaged(_) | Act::CollapseHottest | Act::CollapseColdest => 2,
-            Act::CollapseAll => 3,
+            Act::CollapseAll => 6,
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use heat::units::{BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
 use hps::{ActiveRegion, Application};
+use hugepilot_os::advise::collapse_own;
 use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use rustix::io::Errno;
 
@@ -67,14 +68,15 @@ impl Packing {
     }
 
     fn move_page(&mut self, page: u32, place: usize, mapping: &mut AlignedMemory, used: &mut UsedPages) {
-        if (self.next as usize).is_multiple_of(PAGES_PER_REGION) {
-            // The first write to it then makes it a huge page; where the kernel refuses that, base pages do.
-            let _ = mapping.advise(self.next as usize * BASE_PAGE as usize, HUGE_PAGE as usize, OwnAdvice::HugePage);
-        }
         let (from, to) = (page as usize * WORDS_PER_PAGE, self.next as usize * WORDS_PER_PAGE);
         mapping.words_mut().copy_within(from..from + WORDS_PER_PAGE, to);
         used.replace(place, self.next);
         self.next += 1;
+        if (self.next as usize).is_multiple_of(PAGES_PER_REGION) {
+            // Only once it is full, so that the last region takes no more than its pages; one that is refused stays on base pages.
+            let full = mapping.address() + u64::from(self.next) * BASE_PAGE - HUGE_PAGE;
+            let _ = collapse_own(full, HUGE_PAGE);
+        }
         // A page that cannot be given back is only memory.
         let _ = mapping.advise(page as usize * BASE_PAGE as usize, BASE_PAGE as usize, OwnAdvice::DontNeed);
     }
