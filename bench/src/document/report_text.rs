@@ -10,7 +10,8 @@ fn columns(line: &str) -> Vec<&str> {
 /// The part of a report that is about one workload: what stands below the line that begins with it; all of it without one.
 pub(super) fn section<'a>(report: &'a str, name: Option<&str>) -> Option<&'a str> {
     let Some(name) = name else { return Some(report) };
-    let begins = |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'));
+    let begins =
+        |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.trim_end().is_empty() || rest.starts_with(':'));
     let mut offset = 0;
     for line in report.split_inclusive('\n') {
         if begins(line) {
@@ -28,16 +29,21 @@ pub(super) fn cell<'a>(section: &'a str, row: &str, column: &str) -> Option<&'a 
         let heads = columns(head);
         let Some(position) = heads.iter().position(|head| *head == column) else { continue };
         let rows = lines.clone().map(columns).take_while(|cells| cells.len() == heads.len());
-        if let Some(found) = rows.into_iter().find(|cells| cells[0] == row) {
+        if let Some(found) = rows.into_iter().find(|cells| is_named(cells, row)) {
             return Some(found[position]);
         }
     }
     None
 }
 
+/// Whether a row has that name: its first column, or its first two where several rows begin alike.
+fn is_named(cells: &[&str], name: &str) -> bool {
+    cells[0] == name || name.strip_prefix(cells[0]).is_some_and(|rest| rest.strip_prefix(' ') == cells.get(1).copied())
+}
+
 /// The numbers and the verdict of a figure; nothing stands for numbers where there are none.
 pub(super) fn judged<'a>(section: &'a str, words: &str) -> Option<(&'a str, &'a str)> {
-    let figures = section.lines().skip_while(|line| *line != "figures").skip(1);
+    let figures = section.lines().skip_while(|line| *line != "figures" && !line.starts_with("figures at ")).skip(1);
     let line =
         figures.take_while(|line| line.starts_with("  ")).map(columns).find(|cells| cells.first() == Some(&words))?;
     match line[..] {
@@ -74,12 +80,15 @@ default         70.0 k
     fn cells_are_found_by_their_row_and_column() {
         assert_eq!(cell(REPORT, "hugepilot", "vs default [interval]"), Some("1.168 [1.155, 1.181]"));
         assert_eq!(cell(REPORT, "hugepilot", "tool"), Some("1 s"));
+        assert_eq!(cell(REPORT, "hugepilot 104.0 k", "tool"), Some("1 s"), "by two columns");
         assert_eq!(cell(REPORT, "ideal", "tool"), None);
         assert_eq!(cell(REPORT, "default", "p99"), None);
         let skewed = section(REPORT, Some("sweep skewed")).unwrap();
         assert_eq!(cell(skewed, "default", "reads/s"), Some("70.0 k"));
         assert_eq!(cell(skewed, "hugepilot", "reads/s"), None);
         assert_eq!(section(REPORT, Some("sweep")), None, "the whole name");
+        let sizes = "2 GiB left\n\nfigures at 2 GiB\n  scanned  0.1  met\n\n6 GiB left\n\nfigures at 6 GiB\n  scanned  0.9  NOT MET\n";
+        assert_eq!(judged(section(sizes, Some("6 GiB left")).unwrap(), "scanned"), Some(("0.9", "NOT MET")));
     }
 
     #[test]

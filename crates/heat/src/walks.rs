@@ -3,10 +3,10 @@
 //! Owns: these two measures, as pure functions. Never touches: the system, or the rate of a single region.
 //!
 //! *Certain*: where clearing flushed the TLB, a bit means that the page was accessed. The TLB can have held no more of the accessed pages than it has
-//! entries, so the others were walked (docs/DESIGN.md, fact 17).
+//! entries, so the others were walked (docs/DESIGN.md, fact 3).
 //!
 //! *Scattered*: a cache line of the page table holds eight entries. Walks along addresses share lines and cost next to nothing; scattered walks fetch
-//! a line each (fact 18). Random walks also share lines by chance, more so the denser they are, so the lines seen are compared with those that the
+//! a line each. Random walks also share lines by chance, more so the denser they are, so the lines seen are compared with those that the
 //! same number of random walks would have touched.
 
 use std::time::Duration;

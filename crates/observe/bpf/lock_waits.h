@@ -7,7 +7,7 @@
 #define HUGEPILOT_LOCK_WAITS_H
 
 struct lock_waits {
-	/* The address space whose lock is meant; 0 for none. */
+	/* The address space whose lock is watched; 0 for none. */
 	__u64 mm;
 	/* Waits of all threads, since this process was chosen. */
 	__u64 total_ns;

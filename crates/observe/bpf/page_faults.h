@@ -14,7 +14,7 @@
 /* Pairs of a process that began since and a region that it has touched. */
 #define MOST_TOUCHED 65536
 
-/* With a process that is named, nobody else counts; otherwise the number of this count is named with it, and its children count, too. */
+/* The number of a process that counts alone; any other number names a count in which its children count, too. */
 #define ITSELF 0
 
 #endif

@@ -26,7 +26,7 @@ struct request {
 	__u32 reserved;
 };
 
-/* What came of it. */
+/* The result. */
 struct reply {
 	/* Everything below was read or listed; end or more when the whole request was. */
 	__u64 next;
