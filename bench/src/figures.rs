@@ -402,7 +402,7 @@ mod tests {
         let texts = |name| verdicts(&run_of(name, &[])).len();
         assert_eq!(
             (texts("memcached"), texts("sweep skewed"), texts("sweep random"), texts("chase dependent")),
-            (9, 6, 5, 1)
+            (11, 9, 7, 1)
         );
         assert_eq!((texts("fingerprint 2 threads"), texts("local small")), (9, 2));
         assert_eq!((texts("music search 2 threads"), texts("local short-lived")), (10, 3));

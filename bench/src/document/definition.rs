@@ -12,6 +12,9 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Definition {
+    /// The day on which `decide` or `observe` last changed what they decide or see; runs of earlier days are marked.
+    #[serde(rename = "rules-changed")]
+    pub(super) rules_changed: String,
     #[serde(rename = "table")]
     pub(super) tables: Vec<TableDefinition>,
 }

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
@@ -24,7 +23,7 @@ pub(super) fn with_tables(document: &str, definition: &Definition, runs: &Path) 
         let start = after(&written, 0, &begin).with_context(|| format!("the document has no line {}", begin.trim()))?;
         let start = start + begin.len();
         let end = after(&written, start, END).with_context(|| format!("the table {} has no end", table.name))?;
-        written.replace_range(start..end, &table_text(table, runs)?);
+        written.replace_range(start..end, &table_text(table, runs, &definition.rules_changed)?);
     }
     let begun = written.matches("<!-- table: ").count();
     ensure!(
@@ -38,7 +37,7 @@ pub(super) fn with_tables(document: &str, definition: &Definition, runs: &Path) 
 /// The runs of a table, in the order of their names.
 type Runs<'a> = BTreeMap<&'a str, KeptRun>;
 
-fn table_text(table: &TableDefinition, runs: &Path) -> Result<String> {
+fn table_text(table: &TableDefinition, runs: &Path, rules_changed: &str) -> Result<String> {
     let mut opened = Runs::new();
     for row in &table.rows {
         if !opened.contains_key(row.run.as_str()) {
@@ -54,7 +53,7 @@ fn table_text(table: &TableDefinition, runs: &Path) -> Result<String> {
     }
     text += "\n";
     for (number, (name, run)) in opened.iter().enumerate() {
-        text += &run_text(number + 1, name, run);
+        text += &run_text(number + 1, name, run, rules_changed);
     }
     Ok(text + "\n")
 }
@@ -87,23 +86,17 @@ fn verdict(verdict: Option<&str>) -> String {
     }
 }
 
-/// What has changed since a commit of what decides and observes; nothing where nothing has.
-fn since(commit: &str) -> &'static str {
-    let paths = ["crates/pilot/src/decide", "crates/observe/src"]
-        .map(|path| concat!(env!("CARGO_MANIFEST_DIR"), "/../").to_owned() + path);
-    let same = Command::new("git").args(["diff", "--quiet", commit, "--"]).args(paths).status();
-    if same.is_ok_and(|status| status.success()) { "" } else { ", **before later changes of `decide` or `observe`**" }
-}
-
-fn run_text(number: usize, name: &str, run: &KeptRun) -> String {
+fn run_text(number: usize, name: &str, run: &KeptRun, rules_changed: &str) -> String {
     let (_, short) = name.rsplit_once('/').unwrap_or(("", name));
     let machine = &run.machine;
     let measured_by = match &machine.measured_by {
-        Some(by) => format!("`{}`, commit {}{}", by.command, by.commit, since(&by.commit)),
-        None => "command and commit were not recorded; **before later changes of `decide` and `observe`**".to_owned(),
+        Some(by) => format!("`{}`, commit {}", by.command, by.commit),
+        None => "command and commit were not recorded".to_owned(),
     };
+    let note =
+        if machine.date.as_str() < rules_changed { "; **before later changes of `decide` or `observe`**" } else { "" };
     format!(
-        "{number}. [{short}](../bench/runs/{name}.txt): {}, Linux {}, {}; {measured_by}\n",
+        "{number}. [{short}](../bench/runs/{name}.txt): {}, Linux {}, {}; {measured_by}{note}\n",
         machine.processor, machine.kernel, machine.date
     )
 }

@@ -153,7 +153,8 @@ impl Simulated {
         }
     }
 
-    fn spend(&mut self, cpu: Nanos) {
+    /// The engine takes CPU time.
+    pub fn spend(&mut self, cpu: Nanos) {
         self.cpu += cpu;
     }
 

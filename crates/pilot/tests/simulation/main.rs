@@ -5,6 +5,7 @@
 
 mod client;
 mod machine;
+mod newcomer;
 mod program;
 mod promises;
 mod scenario;
