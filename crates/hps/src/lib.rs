@@ -27,6 +27,8 @@ mod fork;
 #[cfg(target_os = "linux")]
 mod growth;
 #[cfg(target_os = "linux")]
+mod handler;
+#[cfg(target_os = "linux")]
 mod judge;
 #[cfg(target_os = "linux")]
 mod list;

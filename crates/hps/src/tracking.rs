@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ use crate::daemon::Registration;
 use crate::error::TrackError;
 use crate::fork;
 use crate::growth::{missing_bytes, resident_bytes};
+use crate::handler::{handle, is_ours};
 use crate::judge::{Allowance, Application, Convert, Limits, REGION, Report, work_through};
 use crate::list::List;
 use crate::own::OwnWatch;
@@ -381,27 +382,6 @@ fn tell(speaker: &Option<UnixStream>, notice: Notice) {
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No critical section is left inconsistent by a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// One bit for each signal that this library has handled before; its handler stays, also in children.
-static OURS: AtomicU64 = AtomicU64::new(0);
-
-/// Makes a signal write to `ring` from now on.
-fn handle(signal: i32, ring: UnixStream) -> io::Result<SigId> {
-    // Installing handlers takes a lock, and a child must not inherit it held.
-    let _no_fork = fork::hold_off();
-    let handler = signal_hook::low_level::pipe::register(signal, ring)?;
-    OURS.fetch_or(bit(signal), Ordering::Relaxed);
-    Ok(handler)
-}
-
-fn is_ours(signal: i32) -> bool {
-    OURS.load(Ordering::Relaxed) & bit(signal) != 0
-}
-
-/// The bit for a real-time signal; they end at 64.
-fn bit(signal: i32) -> u64 {
-    1 << (signal - 1)
 }
 
 #[cfg(test)]
