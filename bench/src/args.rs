@@ -9,7 +9,9 @@ use crate::common::Common;
 use crate::compare::{self, ChaseArguments, FingerprintArguments, LocalArguments, MemcachedArguments, SweepArguments};
 use crate::document::{self, DocumentArguments};
 use crate::felt::{self, FeltArguments};
-use crate::io::{self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHeapChild, WritersChild};
+use crate::io::{
+    self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHeapChild, SmallFilesChild, WritersChild,
+};
 use crate::kept::ReportArguments;
 use crate::pilot::{self, PilotArguments};
 use crate::postgres::{self, PostgresArguments};
@@ -133,6 +135,9 @@ pub enum BenchCommand {
     /// Reads a heap and a mapped file.
     #[command(hide = true)]
     WorkloadResidentHeap(ResidentHeapChild),
+    /// Looks small files up.
+    #[command(hide = true)]
+    WorkloadSmallFiles(SmallFilesChild),
     /// Asks for huge pages.
     #[command(hide = true)]
     WorkloadObtain(ObtainChild),
@@ -177,6 +182,7 @@ impl BenchCommand {
             BenchCommand::WorkloadFill(child) => child.run(),
             BenchCommand::WorkloadWriters(child) => child.run(),
             BenchCommand::WorkloadResidentHeap(child) => child.run(),
+            BenchCommand::WorkloadSmallFiles(child) => child.run(),
             BenchCommand::WorkloadObtain(child) => child.run(),
         }
     }

@@ -7,6 +7,7 @@
 
 mod children;
 mod kernel_work;
+mod neighbor;
 mod plot;
 mod record;
 mod report;
@@ -25,7 +26,8 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
-pub use self::children::{FillChild, HoldChild, ObtainChild, ResidentHeapChild, WritersChild};
+pub use self::children::{FillChild, HoldChild, ObtainChild, ResidentHeapChild, SmallFilesChild, WritersChild};
+use self::neighbor::{Neighbor, Neighbors};
 pub use self::record::Record;
 pub use self::report::text;
 use self::turn::{OBTAIN, SETTLE, Stage, Turn, begin_anew, ensure_is_disk_with, measure_turn, room_on_disk};
@@ -52,6 +54,8 @@ Examples:
   hugepilot-bench io --keep                             a figure to publish, raw results kept
   hugepilot-bench io --sizes 6G,12G,20G --rounds 6      until the intervals are narrow enough
   hugepilot-bench io --directory /srv/backup            on the file system that matters
+  hugepilot-bench io --sizes 6G,12G --seconds 120 --beside small-files,database --rounds 3
+                                                        minutes at a time, on a machine that does other things as well
 
 Run as root, on a machine that does nothing else: a holder takes all memory but the size that is measured, the page cache is dropped before
 each turn, and transparent huge pages are set to madvise meanwhile. Files take 20 GB of disk at most, and are removed.";
@@ -65,6 +69,9 @@ pub struct IoArguments {
     /// The ways to reclaim memory, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     configurations: Vec<Way>,
+    /// Programs beside the writers, separated by commas; the database needs mariadb-server and sysbench [default: none]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    beside: Vec<Neighbor>,
     /// Where files are written, in a directory that is removed afterwards; on a disk, not in memory
     #[arg(long, default_value = "/var/tmp")]
     directory: PathBuf,
@@ -140,12 +147,15 @@ impl IoArguments {
         turns: &mut Vec<Turn>,
     ) -> Result<()> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ size.0);
+        let directory = tempfile::tempdir_in(stage.directory)?;
+        let mut neighbors = Neighbors::start(&self.beside, directory.path(), self.seed, stage.stop)?;
         let mut holder = hold_all_but(stage, size)?;
         for round in 0..self.rounds() {
             let mut order = ways.to_vec();
             order.shuffle(&mut random);
             for way in order {
                 let turn = measure_scarce(stage, size, round, way, &mut holder)?;
+                neighbors.check()?;
                 pace.done += self.seconds_of_turn(size);
                 let (of, left) = (self.rounds(), pace.minutes_left());
                 eprintln!("{size}, round {} of {of}, {}; about {left:.0} min left", round + 1, report::line(&turn));
@@ -194,8 +204,9 @@ impl IoArguments {
     }
 
     fn description(&self) -> String {
+        let others: String = self.beside.iter().map(|neighbor| format!(", {neighbor}")).collect();
         format!(
-            "{} writers of files of 100 KB to 5 MB below {}, beside a process with a hot heap and a mapped file; {} s once the page cache is full",
+            "{} writers of files of 100 KB to 5 MB below {}, beside a process with a hot heap and a mapped file{others}; {} s once the page cache is full",
             self.writers,
             self.directory.display(),
             self.seconds

@@ -6,6 +6,7 @@ use heat::statistics::Interval;
 use heat::units::{Bytes, Nanos};
 
 use super::record::Record;
+use super::supply::SupplyBlocks;
 use super::turn::Turn;
 use super::way::Way;
 use crate::comparison::{median_of, ratio_by_round};
@@ -32,6 +33,10 @@ pub fn text(record: &Record) -> String {
         text += &table(&series.speed_rows());
         text += "\n";
         text += &table(&series.huge_page_rows());
+        if let Some(rows) = series.block_rows() {
+            text += "\n";
+            text += &table(&rows);
+        }
         text += &format!("\nfigures at {size}\n");
         text += &series.figures();
     }
@@ -46,7 +51,8 @@ pressure: time in which somebody waited for memory; hugepilot, kswapd: of one pr
 median, and of a hundred the longest but one; file faults: pages that the resident process had to read again; refaults: of all pages of
 files, those that the kernel itself had let go (what is dropped on advice leaves no trace that it could be counted by).
 Huge pages: what a program that starts then gets within 5 s; of reach: of what is free or clean, less what the kernel gives to no program;
-mapped lost: what mapped files lost to it, which counts for neither.
+mapped lost: what mapped files lost to it, which counts for neither. What shares 2 MiB: the most stubborn of what is there; CPU lists: free pages
+that the kernel keeps for each CPU, which cannot be told from its own memory and count as that.
 ";
 
 /// One turn, printed while others follow.
@@ -142,6 +148,32 @@ impl Series<'_> {
             time(typical(&|turn| turn.obtained.p99.0 as f64)),
             size(&|turn| turn.mapped_lost.0 as f64),
         ]
+    }
+
+    /// What kept huge pages from being made of free memory and clean cache; None where that was not recorded.
+    fn block_rows(&self) -> Option<Vec<Vec<String>>> {
+        let mut rows = vec![head(
+            "free + clean, by what shares 2 MiB with it | nothing | clean cache | movable | locked | the kernel's | CPU lists | unmovable blocks",
+        )];
+        type Blocks = fn(&Turn) -> Option<SupplyBlocks>;
+        let moments: [(&str, Blocks); 2] =
+            [("before", |turn| turn.blocks), ("left by huge pages", |turn| turn.obtained.blocks_left)];
+        for (way, (moment, blocks)) in self.ways().into_iter().flat_map(|way| moments.map(|moment| (way, moment))) {
+            let typical = |number: &dyn Fn(SupplyBlocks) -> f64| median_of(self.of(way).filter_map(blocks).map(number));
+            let size =
+                |of: fn(SupplyBlocks) -> Bytes| Some(Bytes(typical(&|blocks| of(blocks).0 as f64)? as u64).to_string());
+            rows.push(vec![
+                format!("{way}, {moment}"),
+                size(|blocks| blocks.free_blocks)?,
+                size(|blocks| blocks.behind_cache)?,
+                size(|blocks| blocks.beside_movable)?,
+                size(|blocks| blocks.beside_unevictable)?,
+                size(|blocks| blocks.beside_kernel)?,
+                size(|blocks| blocks.in_cpu_lists)?,
+                percent(typical(&|blocks| blocks.unmovable_blocks as f64 / blocks.all_blocks.max(1) as f64)?),
+            ]);
+        }
+        Some(rows)
     }
 
     /// The ratio to the default's; None if either is missing, or the default scanned nothing.

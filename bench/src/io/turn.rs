@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use super::children::{FillChild, Obtained, ResidentHeapChild, WritersChild, obtain, on_disk};
 use super::kernel_work::KernelWork;
-use super::supply::Supply;
+use super::supply::{Supply, SupplyBlocks};
 use super::way::Way;
 use crate::sample::cpu_time;
 use crate::tool::{Tool, ToolProcess};
@@ -86,6 +86,9 @@ pub(super) struct Turn {
     /// Mapped file pages that were reclaimed while huge pages were requested; they are not part of the supply.
     #[serde(default)]
     pub mapped_lost: Bytes,
+    /// What shared blocks of 2 MiB with the supply before huge pages were requested; None in runs before 2026-11-26.
+    #[serde(default)]
+    pub blocks: Option<SupplyBlocks>,
 }
 
 /// The resident process in the window.
@@ -191,7 +194,7 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, way: Way)
     let reclaimed_pages = pilot.as_ref().map(|pilot| reclaimed_pages(pilot.pid())).transpose()?;
     let written_per_second = second_by_second(writers.progress(), window.began, window.ended);
     drop(writers);
-    let (supply, obtained, mapped_lost) = ask_for_huge_pages(&mut resident, stage.stop)?;
+    let Asked { supply, obtained, mapped_lost, blocks } = ask_for_huge_pages(&mut resident, stage.stop)?;
     pilot.map_or(Ok(()), ToolProcess::end)?;
     Ok(Turn {
         round,
@@ -208,17 +211,26 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, way: Way)
         supply,
         obtained,
         mapped_lost,
+        blocks: Some(blocks),
     })
 }
 
-/// The memory available, the part that was obtained on huge pages, and what mapped files lost to that.
-fn ask_for_huge_pages(resident: &mut OwnProcess, stop: &Stop) -> Result<(Supply, Obtained, Bytes)> {
+/// The memory available and its blocks, the part that was obtained on huge pages, and what mapped files lost to that.
+struct Asked {
+    supply: Supply,
+    obtained: Obtained,
+    mapped_lost: Bytes,
+    blocks: SupplyBlocks,
+}
+
+fn ask_for_huge_pages(resident: &mut OwnProcess, stop: &Stop) -> Result<Asked> {
     // Otherwise dirty memory would become clean while huge pages are requested, and more would count than was there.
     rustix::fs::sync();
     leave_alone(&mut [resident], Instant::now() + CALM, stop)?;
-    let supply = Supply::now()?;
+    let (blocks, supply) = (SupplyBlocks::now()?, Supply::now()?);
     let obtained = obtain(supply.all(), OBTAIN, stop)?;
-    Ok((supply, obtained, supply.mapped.saturating_sub(Supply::now()?.mapped)))
+    let mapped_lost = supply.mapped.saturating_sub(Supply::now()?.mapped);
+    Ok(Asked { supply, obtained, mapped_lost, blocks })
 }
 
 /// The number that `hugepilot reclaim` reports every two seconds: pages that it made the kernel drop.
@@ -321,6 +333,7 @@ pub(super) mod tests {
             },
             obtained: Obtained { huge_bytes: 1 << 30, ..Obtained::default() },
             mapped_lost: Bytes(0),
+            blocks: None,
         }
     }
 

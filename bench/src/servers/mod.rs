@@ -17,7 +17,7 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::process::{ProcessStatus, descendants};
 
-use self::program::{RunningServer, ServerPlace, ServerProgram};
+pub use self::program::{RunningServer, ServerPlace, ServerProgram};
 pub use self::record::ServersRecord;
 use self::record::{ServerSetup, ServerTurn};
 use crate::machine::MachineDescription;

@@ -166,6 +166,12 @@ impl RunningServer {
         descendants(&Root::host(), child)?.first().copied().context("hugepilot has started no server")
     }
 
+    /// Loads it while this value lives, with these words besides. Errors: the load cannot be started.
+    pub fn load_in_background(&self, words: &[&str]) -> Result<BoundChild> {
+        let all = self.load.iter().map(String::as_str).chain(words.iter().copied());
+        BoundChild::start(&all.map(OsString::from).collect::<Vec<_>>(), None, Stdio::null())
+    }
+
     /// Loads it for some seconds and returns requests a second. Errors: it has ended, or the load fails.
     pub fn load(&mut self) -> Result<f64> {
         self.child.check()?;

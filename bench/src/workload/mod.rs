@@ -41,7 +41,7 @@ pub(crate) use hot::{Hot, HotChild, HotPattern, move_on};
 pub(crate) use local::{Local, LocalPattern};
 pub(crate) use memcached::Memcached;
 pub(crate) use open_loop::WINDOW;
-pub(crate) use own_process::{end_child, report_with_waits, words, work_for};
+pub(crate) use own_process::{end_child, report_every, report_with_waits, words, work_for};
 pub(crate) use progress::{ThroughputPoint, WorkInterval};
 pub(crate) use reader::{Reader, ReaderChild};
 pub(crate) use redis::{ITEM_OVERHEAD as REDIS_ITEM_OVERHEAD, serve as serve_redis};

@@ -35,8 +35,32 @@ pub struct Census {
     pub fixed: Fixed,
     /// Free memory.
     pub free: Bytes,
-    /// Memory in blocks of 2 MiB that would be free but for clean unmapped cache.
+    /// Free memory and clean unmapped cache, by what shares its blocks of 2 MiB.
+    pub spare: Spare,
+}
+
+/// Free memory and clean unmapped cache, by the most stubborn of what lies in the same blocks of 2 MiB: how much of it huge pages can have, and what
+/// keeps them from the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spare {
+    /// In free blocks: huge pages can have it at once.
+    pub free_blocks: Bytes,
+    /// In blocks that only clean unmapped cache keeps from being free.
     pub behind_cache: Bytes,
+    /// Beside memory of programs, or cache that must be written first: the kernel has to move or write that.
+    pub beside_movable: Bytes,
+    /// Beside memory that is locked, or not reclaimable for other reasons.
+    pub beside_unevictable: Bytes,
+    /// Beside memory of the kernel, which cannot be moved: slab, page tables and the rest. Free pages in per-CPU lists
+    /// ([`kernel::zones::free_in_cpu_lists`]) cannot be told from it, and count as it.
+    pub beside_kernel: Bytes,
+}
+
+impl Spare {
+    /// All of it.
+    pub fn all(&self) -> Bytes {
+        self.free_blocks + self.behind_cache + self.beside_movable + self.beside_unevictable + self.beside_kernel
+    }
 }
 
 /// Memory that reclaim does not reach.
@@ -102,13 +126,39 @@ struct Tally {
     slab: u64,
     page_tables: u64,
     kernel: u64,
-    behind_cache: u64,
+    spare: [u64; Beside::COUNT],
+}
+
+/// What else is in a block, least stubborn first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Beside {
+    Nothing,
+    CleanCache,
+    Movable,
+    Unevictable,
+    Kernel,
+}
+
+impl Beside {
+    const COUNT: usize = Self::Kernel as usize + 1;
+
+    fn of(used: FrameUse, flags: u64) -> Self {
+        match used {
+            FrameUse::Free => Self::Nothing,
+            FrameUse::Of(MemoryUse::UnmappedCache, _) if is_clean(flags) => Self::CleanCache,
+            FrameUse::Of(..) => Self::Movable,
+            FrameUse::Unevictable => Self::Unevictable,
+            FrameUse::Hugetlb | FrameUse::Slab | FrameUse::PageTables | FrameUse::Kernel | FrameUse::Absent => {
+                Self::Kernel
+            }
+        }
+    }
 }
 
 impl Tally {
     /// Adds a block of 2 MiB.
     fn add(&mut self, flags: &[u64], counts: &[u64]) {
-        let (mut cache, mut others) = (0, 0);
+        let (mut spare, mut worst) = (0, Beside::Nothing);
         for (&flags, &mapped) in flags.iter().zip(counts) {
             let used = classify(flags, mapped);
             match used {
@@ -120,15 +170,11 @@ impl Tally {
                 FrameUse::PageTables => self.page_tables += 1,
                 FrameUse::Kernel | FrameUse::Absent => self.kernel += 1,
             }
-            match used {
-                FrameUse::Free => {}
-                FrameUse::Of(MemoryUse::UnmappedCache, _) if is_clean(flags) => cache += 1,
-                _ => others += 1,
-            }
+            let beside = Beside::of(used, flags);
+            spare += u64::from(beside <= Beside::CleanCache);
+            worst = worst.max(beside);
         }
-        if cache > 0 && others == 0 {
-            self.behind_cache += flags.len() as u64;
-        }
+        self.spare[worst as usize] += spare;
     }
 
     fn census(&self, total: Bytes, sampled: f64, files: ProgramFiles) -> Census {
@@ -148,7 +194,9 @@ impl Tally {
             page_tables: all(self.page_tables),
             kernel: all(self.kernel),
         };
-        Census { total, sampled, held, fixed, free: all(self.free), behind_cache: all(self.behind_cache) }
+        let [free_blocks, behind_cache, beside_movable, beside_unevictable, beside_kernel] = self.spare.map(all);
+        let spare = Spare { free_blocks, behind_cache, beside_movable, beside_unevictable, beside_kernel };
+        Census { total, sampled, held, fixed, free: all(self.free), spare }
     }
 }
 
@@ -254,26 +302,29 @@ mod tests {
         let files = [MemoryUse::Code, MemoryUse::ReadOnlyData, MemoryUse::MappedFiles].map(|class| census.held(class));
         assert_eq!(files[..2], [0.3, 0.1].map(|part| Bytes(HUGE_PAGE).share(part)));
         assert_eq!(files.into_iter().sum::<Bytes>(), Bytes(HUGE_PAGE));
-        assert_eq!((census.free, census.behind_cache), (Bytes(HUGE_PAGE), Bytes(HUGE_PAGE)), "dirty cache stays");
+        let spare = Spare { free_blocks: Bytes(HUGE_PAGE), behind_cache: Bytes(HUGE_PAGE), ..Spare::default() };
+        assert_eq!((census.free, census.spare), (Bytes(HUGE_PAGE), spare), "dirty cache stays");
         let parts = ProgramFiles { code: 0.3, read_only: 0.1, shared: 0.75 };
         assert_eq!(ProgramFiles::read(&root).unwrap(), parts, "300 of 400 KiB");
     }
 
     #[test]
-    fn only_what_clean_cache_alone_keeps_is_behind_it() {
-        let behind = |first: u64, rest: u64| {
+    fn the_most_stubborn_page_of_a_block_decides() {
+        let spare = |first: u64, rest: u64| {
             let mut flags = [rest; BLOCK];
             flags[0] = first;
             let mut tally = Tally::default();
             tally.add(&flags, &[0; BLOCK]);
-            tally.behind_cache
+            tally.spare
         };
-        let (cache, all) = (flag::LRU, BLOCK as u64);
-        assert_eq!([behind(cache, cache), behind(cache, flag::BUDDY)], [all; 2]);
-        assert_eq!(
-            [behind(flag::SLAB, cache), behind(cache | flag::DIRTY, cache), behind(flag::BUDDY, flag::BUDDY)],
-            [0; 3]
-        );
+        let (cache, free, all) = (flag::LRU, flag::BUDDY, BLOCK as u64);
+        assert_eq!(spare(free, free), [all, 0, 0, 0, 0]);
+        assert_eq!([spare(cache, cache), spare(cache, free), spare(free, cache)], [[0, all, 0, 0, 0]; 3]);
+        let (anonymous, locked) = (cache | flag::ANON | flag::SWAPBACKED, cache | flag::UNEVICTABLE);
+        assert_eq!([spare(anonymous, free), spare(cache | flag::DIRTY, cache)], [[0, 0, all - 1, 0, 0]; 2]);
+        assert_eq!(spare(locked, free), [0, 0, 0, all - 1, 0]);
+        assert_eq!([spare(flag::SLAB, cache), spare(0, free)], [[0, 0, 0, 0, all - 1]; 2]);
+        assert_eq!(spare(free, flag::SLAB), [0, 0, 0, 0, 1]);
     }
 
     #[test]

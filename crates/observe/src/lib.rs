@@ -39,7 +39,7 @@ use heat::{Coverage, Heat, PageSet, TrackerKind};
 use hugepilot_os::stop::Stop;
 use kernel::target::Target;
 
-pub use census::Census;
+pub use census::{Census, Spare};
 pub use choice::{TrackerChoice, open};
 pub use contents::Contents;
 pub use damon::DamonTracker;

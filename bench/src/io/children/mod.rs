@@ -7,10 +7,12 @@ mod fill;
 mod hold;
 mod obtain;
 mod resident;
+mod small_files;
 mod writers;
 
 pub use fill::FillChild;
 pub use hold::HoldChild;
 pub use obtain::{ObtainChild, Obtained, obtain};
 pub use resident::ResidentHeapChild;
+pub use small_files::SmallFilesChild;
 pub use writers::{WritersChild, on_disk};

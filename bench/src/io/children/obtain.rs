@@ -14,6 +14,7 @@ use hugepilot_os::page_scan;
 use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
 
+use super::super::supply::SupplyBlocks;
 use super::common::use_up_first;
 use crate::process::BoundChild;
 use crate::sample::huge_memory;
@@ -51,6 +52,9 @@ pub struct Obtained {
     pub p50: Nanos,
     /// The 99th percentile.
     pub p99: Nanos,
+    /// What shared blocks of 2 MiB with the memory that was left; None in runs before 2026-11-26.
+    #[serde(default)]
+    pub blocks_left: Option<SupplyBlocks>,
 }
 
 /// Starts the child, waits for its end and reads its report.
@@ -95,6 +99,7 @@ impl ObtainChild {
             seconds,
             p50: time(0.5),
             p99: time(0.99),
+            blocks_left: Some(SupplyBlocks::now()?),
         })
     }
 }

@@ -20,7 +20,7 @@ use launch::request::{LaunchRequest, PageKind};
 use launch::verify::{By, NotHugeReason, Verification};
 use launch::watch::{Seen, TreeSample};
 use observe::census::Fixed;
-use observe::{Census, Waited};
+use observe::{Census, Spare, Waited};
 use pilot::act::{Outcome, Refusal, Times};
 use pilot::decide::{Allowance, Fairness, Limits, Past, Plan, Reason, Spent, decide};
 use pilot::engine::shared_state::{
@@ -297,7 +297,14 @@ pub(super) fn census() -> Census {
     held[MemoryUse::Anonymous] = [gib(20), gib(5), gib(5), gib(0)];
     held[MemoryUse::UnmappedCache] = [gib(5), gib(15), gib(60), gib(0)];
     let fixed = Fixed { slab: gib(4), page_tables: gib(1), kernel: gib(3), ..Fixed::default() };
-    Census { total: gib(160), sampled: 0.25, held, fixed, free: gib(40), behind_cache: gib(30) }
+    let spare = Spare {
+        free_blocks: gib(20),
+        behind_cache: gib(30),
+        beside_movable: gib(45),
+        beside_unevictable: gib(1),
+        beside_kernel: gib(4),
+    };
+    Census { total: gib(160), sampled: 0.25, held, fixed, free: gib(40), spare }
 }
 
 /// A machine with this many GiB free, half of them in huge pages.

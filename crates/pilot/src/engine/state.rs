@@ -74,7 +74,7 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         uid: member.uid,
         weight: member.weight,
         paused: false,
-        rss_bytes: last.rss,
+        rss_bytes: member.last.map_or(member.shared_rss + member.private_rss, |last| last.rss),
         huge_bytes: last.huge,
         promoted_bytes: member.promoted(),
         growth_bytes: member.growth(),

@@ -164,9 +164,16 @@ fn uses(census: &Census) -> Vec<String> {
         "besides: {} free, {} kept (locked, ramfs), {} in pools of huge pages, {} slab, {} page tables, {} other",
         census.free, fixed.unevictable, fixed.hugetlb, fixed.slab, fixed.page_tables, fixed.kernel
     ));
+    let spare = &census.spare;
     lines.push(format!(
-        "{} of memory lies in blocks of 2 MiB that only clean unmapped cache keeps from being free",
-        census.behind_cache
+        "{} is free, or cache that can be dropped: {} in free blocks of 2 MiB, {} in blocks that only such cache keeps from being free, {} beside \
+         memory that the kernel can move, {} beside locked memory, {} beside memory of the kernel, which keeps these blocks from becoming huge pages",
+        spare.all(),
+        spare.free_blocks,
+        spare.behind_cache,
+        spare.beside_movable,
+        spare.beside_unevictable,
+        spare.beside_kernel
     ));
     lines
 }

@@ -12,6 +12,8 @@ use crate::report::table::{or_dash, table};
 const MOST_DECISIONS: usize = 12;
 const NAME_LIMIT: usize = 15;
 const REASON_LIMIT: usize = 100;
+/// Before that a share of CPU time says nothing.
+const SHARE_AFTER: Nanos = Nanos(30_000_000_000);
 
 /// The state of a pilot with its targets and its last actions.
 pub fn status(state: &State) -> String {
@@ -26,8 +28,8 @@ pub fn status(state: &State) -> String {
         format!("huge pages   {}", huge_pages(state)),
         format!("growth       {} of memory, by promoting", state.budget.growth_bytes),
         format!(
-            "CPU          {} of one since the start; observing and deciding may take {}",
-            percent(state.budget.cpu_ns.seconds(), state.up_ns.seconds()),
+            "CPU          {} since the start; observing and deciding may take {} of one",
+            cpu(state.budget.cpu_ns, state.up_ns),
             percent(state.budget.max_cpu, 1.0)
         ),
         format!("so far       {}", so_far(&state.counts)),
@@ -85,6 +87,11 @@ fn subject(pid: Option<u32>) -> (String, String) {
     }
 }
 
+/// The share of a processor; at the beginning, when starting is most of it, the time.
+fn cpu(used: Nanos, up: Nanos) -> String {
+    if up < SHARE_AFTER { used.to_string() } else { format!("{} of one", percent(used.seconds(), up.seconds())) }
+}
+
 fn tracker(tracker: Option<TrackerKind>) -> String {
     tracker.map_or("nobody observed yet".to_owned(), |tracker| format!("tracker {tracker}"))
 }
@@ -124,7 +131,7 @@ fn targets(targets: &[TargetState]) -> Vec<String> {
         .right("pid", |target| target.pid)
         .left("name", |target| printable(&target.name, NAME_LIMIT))
         .right("resident", |target| target.rss_bytes)
-        .right("huge", |target| target.huge_bytes)
+        .right("huge", |target| or_dash(target.scanned_ns_ago.map(|_| target.huge_bytes)))
         .right("growth", |target| target.growth_bytes)
         .right("walks before", |target| or_dash(target.walks_per_second_before.map(rate)))
         .right("walks now", |target| or_dash(target.walks_per_second.map(rate)))
