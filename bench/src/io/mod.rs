@@ -252,11 +252,12 @@ fn measure_scarce(
 /// Takes all memory except `size`; None if the machine has no more than that.
 fn hold_all_but(stage: &Stage<'_>, size: Bytes) -> Result<Option<OwnProcess>> {
     begin_anew()?;
-    let surplus = machine_memory()?.available.saturating_sub(size);
-    if surplus == Bytes(0) {
+    let available = machine_memory()?.available;
+    if available <= size {
         return Ok(None);
     }
-    OwnProcess::start_on(Pinning::of_this_process()?.load, HoldChild::words(surplus), stage.stop).map(Some)
+    let words = HoldChild::words(available, size, stage.seed);
+    OwnProcess::start_on(Pinning::of_this_process()?.load, words, stage.stop).map(Some)
 }
 
 #[cfg(test)]
