@@ -27,11 +27,20 @@ pub fn rotated<T>(mut three: [T; 3], round: u32) -> [T; 3] {
     three
 }
 
-/// Counts turns on standard error, if that is a terminal.
+/// Counts turns on standard error: as a bar on a terminal, otherwise by [`turns_done`].
 pub fn progress_bar(turns: u64) -> ProgressBar {
     let bar = bar_with(turns, "{bar:30} {pos}/{len} {msg} (left: {eta})");
     bar.enable_steady_tick(TICK);
     bar
+}
+
+/// Moves the bar on; prints a line instead where there is no terminal, so that a log shows how far it is.
+pub fn turns_done(bar: &ProgressBar, turns: u64) {
+    bar.inc(turns);
+    if bar.is_hidden() {
+        let (done, all) = (bar.position(), bar.length().unwrap_or_default());
+        eprintln!("{done} of {all} turns done, about {} min left", bar.eta().as_secs().div_ceil(60));
+    }
 }
 
 /// The same for steps of unequal length. It is redrawn only when it moves, unless the caller asks, because another thread would disturb what is

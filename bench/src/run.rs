@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 
 use crate::configuration::Configuration;
 use crate::record::Run;
-use crate::rounds::{order_of_round, progress_bar};
+use crate::rounds::{order_of_round, progress_bar, turns_done};
 use crate::turn::Bench;
 
 /// Runs all rounds; completed turns are in `run` even if this ends with an error.
@@ -25,7 +25,7 @@ pub fn run_rounds(bench: &mut Bench<'_>, configurations: &[Configuration], run: 
             let turns = bench
                 .process(round, &configurations)
                 .with_context(|| format!("{} under {names}, round {}", run.workload, round + 1))?;
-            bar.inc(turns.len() as u64);
+            turns_done(&bar, turns.len() as u64);
             run.turns.extend(turns);
         }
     }
@@ -42,9 +42,12 @@ pub fn announce(bench: &Bench<'_>, configurations: &[Configuration], run: &Run) 
         false => turns * (estimated_start_seconds(bench) + each.as_secs_f64()),
     };
     let seconds = round * f64::from(run.rounds);
-    let minutes = (seconds / 60.0).ceil();
+    let length = match bench.timing.operations {
+        Some(operations) => format!("each until {operations} operations are done"),
+        None => format!("about {} min", (seconds / 60.0).ceil()),
+    };
     eprintln!(
-        "{}: {}\n{} rounds of {turns} configurations{}, about {minutes} min; Ctrl-C ends early and reports what there is",
+        "{}: {}\n{} rounds of {turns} configurations{}, {length}; Ctrl-C ends early and reports what there is",
         run.workload,
         run.description,
         run.rounds,

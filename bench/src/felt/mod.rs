@@ -33,7 +33,7 @@ pub use self::text::text;
 use self::turn::{FeltTiming, Stage};
 use crate::machine::MachineDescription;
 use crate::outputs::{Outputs, Results, json_lines};
-use crate::rounds::{self, order_of_round, progress_bar};
+use crate::rounds::{self, order_of_round, progress_bar, turns_done};
 use crate::settings::SavedSettings;
 use crate::tool::Tool;
 use crate::values::{gib, seconds};
@@ -166,7 +166,7 @@ impl FeltArguments {
             *program = Some(loaded);
         }
         tell_turn(stage.bar, &about, mode, &turn);
-        stage.bar.inc(1);
+        turns_done(&stage.bar, 1);
         Ok(turn)
     }
 

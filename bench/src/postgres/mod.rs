@@ -32,7 +32,7 @@ pub use self::text::text;
 use crate::machine::MachineDescription;
 use crate::outputs::{Outputs, Results, json_lines};
 use crate::pool::FilledPool;
-use crate::rounds::{self, order_of_round, progress_bar};
+use crate::rounds::{self, order_of_round, progress_bar, turns_done};
 use crate::sample::{huge_memory, machine_memory};
 use crate::settings::SavedSettings;
 use crate::table::distinct;
@@ -262,7 +262,7 @@ impl Bench<'_> {
             let felt = self.felt(&first)?;
             self.bar.suspend(|| eprintln!("promoted in {:.1} s: {:?}", felt.seconds, felt.promotion));
             record.felt.push(felt);
-            self.bar.inc(1);
+            turns_done(&self.bar, 1);
         }
         Ok(())
     }
@@ -278,7 +278,7 @@ impl Bench<'_> {
                 let turn = self.turn(round, setup, running)?;
                 self.bar.suspend(|| eprintln!("round {}: {setup:?} {:.0} a second", round + 1, turn.per_second));
                 record.turns.push(turn);
-                self.bar.inc(1);
+                turns_done(&self.bar, 1);
             }
         }
         Ok(())
@@ -291,7 +291,7 @@ impl Bench<'_> {
                 record.observing_cpu_share = Some(self.observing_cpu_share(running)?);
             }
             record.observed.push(self.observed(pair, running)?);
-            self.bar.inc(1);
+            turns_done(&self.bar, 1);
         }
         Ok(())
     }

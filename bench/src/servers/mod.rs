@@ -23,7 +23,7 @@ use self::record::{ServerSetup, ServerTurn};
 use crate::machine::MachineDescription;
 use crate::outputs::{Outputs, Results, json_lines};
 use crate::pool::FilledPool;
-use crate::rounds::{self, order_of_round, progress_bar};
+use crate::rounds::{self, order_of_round, progress_bar, turns_done};
 use crate::sample::huge_memory;
 use crate::settings::SavedSettings;
 use crate::tool::{Tool, ToolProcess};
@@ -115,7 +115,7 @@ impl ServersArguments {
                 stop.sleep_until(Instant::now() + REST)?;
                 let (own_bytes, huge_bytes) = (own_memory(server.pid()?)?.0, family(server.pid()?)?.map(huge).sum());
                 record.turns.push(ServerTurn { round, program, setup, per_second, own_bytes, huge_bytes });
-                bar.inc(1);
+                turns_done(&bar, 1);
             }
         }
         bar.finish_and_clear();

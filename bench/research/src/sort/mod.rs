@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use heat::units::Bytes;
 use hugepilot_bench::machine::MachineDescription;
 use hugepilot_bench::outputs::Outputs;
-use hugepilot_bench::rounds::{order_of_round, progress_bar};
+use hugepilot_bench::rounds::{order_of_round, progress_bar, turns_done};
 use hugepilot_bench::settings::SavedSettings;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use hugepilot_sort::algorithm::Algorithm;
@@ -94,7 +94,7 @@ impl SortArguments {
                     let turn =
                         turn::turn(round, task, stop).with_context(|| format!("{named}, round {}", round + 1))?;
                     record.turns.push(turn);
-                    bar.inc(1);
+                    turns_done(&bar, 1);
                 }
             }
         }
