@@ -166,7 +166,7 @@ impl FeltArguments {
             *program = Some(loaded);
         }
         tell_turn(stage.bar, &about, mode, &turn);
-        turns_done(&stage.bar, 1);
+        turns_done(stage.bar, 1);
         Ok(turn)
     }
 

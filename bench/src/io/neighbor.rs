@@ -17,8 +17,8 @@ use crate::workload::{OwnProcess, Running};
 const FILES: usize = 400_000;
 /// Longer than any run.
 const SECONDS: u32 = 1_000_000;
-/// Look-ups a second: the database must not take a processor from the writers.
-const LOOKUPS: &str = "--rate=500";
+/// Transactions a second: the database must not take a processor from the writers.
+const TRANSACTIONS: &str = "--rate=500";
 
 /// A program beside the writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -53,7 +53,7 @@ impl Neighbors {
                     let directory = directory.join("database");
                     let place = ServerPlace { directory, number: 0, seconds: SECONDS, tool: None, stop };
                     let server = ServerProgram::Mariadb.start(&place)?;
-                    let load = server.load_in_background(&[LOOKUPS])?;
+                    let load = server.load_in_background(&[TRANSACTIONS])?;
                     neighbors.servers.push((server, load));
                 }
             }

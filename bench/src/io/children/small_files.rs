@@ -1,4 +1,4 @@
-//! Small files that are looked up, created and removed, as on a file or mail server: they fill the kernel's slab with inodes and directory entries.
+//! Small files that are read by name, created and removed, as on a file or mail server: they fill the kernel's slab with inodes and directory entries.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::workload::{ReadyLine, below, print_line, report_every, words};
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Files in one directory.
 const IN_A_DIRECTORY: usize = 1000;
-/// Lookups of a request; one file is created anew.
-const LOOKUPS: usize = 20;
+/// Calls of stat(2) in a request; one file is created anew.
+const STATS: usize = 20;
 /// The pause between two requests, because it must not take a processor from the writers.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -55,10 +55,10 @@ impl SmallFilesChild {
         (0..self.files).try_for_each(|number| File::create(self.path(number)).map(drop))
     }
 
-    /// Looks files up, of which half do not exist: the kernel remembers these names, too.
+    /// Calls stat on files, of which half do not exist: the kernel remembers these names, too.
     fn request(&self, random: &mut Xoshiro256PlusPlus) -> u64 {
-        for lookup in 0..LOOKUPS {
-            let _is_there = self.path(below(random, self.files) + (lookup % 2) * self.files).metadata().is_ok();
+        for number in 0..STATS {
+            let _is_there = self.path(below(random, self.files) + (number % 2) * self.files).metadata().is_ok();
         }
         let changed = self.path(below(random, self.files));
         // A full disk shows in the writers, which tell it.
