@@ -39,7 +39,9 @@ pub fn turns_done(bar: &ProgressBar, turns: u64) {
     bar.inc(turns);
     if bar.is_hidden() {
         let (done, all) = (bar.position(), bar.length().unwrap_or_default());
-        eprintln!("{done} of {all} turns done, about {} min left", bar.eta().as_secs().div_ceil(60));
+        // The bar's own estimate weighs the last moments most, and is far off where a turn takes a minute.
+        let left = bar.elapsed().as_secs_f64() * all.saturating_sub(done) as f64 / done.max(1) as f64;
+        eprintln!("{done} of {all} turns done, about {:.0} min left", (left / 60.0).ceil());
     }
 }
 

@@ -164,11 +164,11 @@ impl Series<'_> {
                 |of: fn(SupplyBlocks) -> Bytes| Some(Bytes(typical(&|blocks| of(blocks).0 as f64)? as u64).to_string());
             rows.push(vec![
                 format!("{way}, {moment}"),
-                size(|blocks| blocks.free_blocks)?,
-                size(|blocks| blocks.behind_cache)?,
-                size(|blocks| blocks.beside_movable)?,
-                size(|blocks| blocks.beside_unevictable)?,
-                size(|blocks| blocks.beside_kernel)?,
+                size(|blocks| blocks.spare.free_blocks)?,
+                size(|blocks| blocks.spare.behind_cache)?,
+                size(|blocks| blocks.spare.beside_movable)?,
+                size(|blocks| blocks.spare.beside_unevictable)?,
+                size(|blocks| blocks.spare.beside_kernel)?,
                 size(|blocks| blocks.in_cpu_lists)?,
                 percent(typical(&|blocks| blocks.unmovable_blocks as f64 / blocks.all_blocks.max(1) as f64)?),
             ]);

@@ -57,16 +57,8 @@ impl Supply {
 /// What shares blocks of 2 MiB with the supply, and so keeps huge pages from being made of it. All but the counts of blocks are projected from a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SupplyBlocks {
-    /// In free blocks.
-    pub free_blocks: Bytes,
-    /// In blocks that only clean page cache keeps from being free.
-    pub behind_cache: Bytes,
-    /// Beside memory that the kernel can move, or has to write.
-    pub beside_movable: Bytes,
-    /// Beside locked memory.
-    pub beside_unevictable: Bytes,
-    /// Beside memory of the kernel, and free pages in per-CPU lists.
-    pub beside_kernel: Bytes,
+    #[serde(flatten)]
+    pub spare: Spare,
     /// Free pages in per-CPU lists, which the kernel does not count as free.
     pub in_cpu_lists: Bytes,
     /// Blocks that the kernel uses for its own immovable memory, and all blocks.
@@ -78,15 +70,9 @@ impl SupplyBlocks {
     /// The blocks now.
     pub fn now() -> Result<Self> {
         let root = Root::host();
-        let Spare { free_blocks, behind_cache, beside_movable, beside_unevictable, beside_kernel } =
-            Census::take(&root)?.spare;
         let zones = PageTypes::read(&root)?.zones;
         Ok(Self {
-            free_blocks,
-            behind_cache,
-            beside_movable,
-            beside_unevictable,
-            beside_kernel,
+            spare: Census::take(&root)?.spare,
             in_cpu_lists: free_in_cpu_lists(&root)?,
             unmovable_blocks: zones.iter().map(|zone| zone.unmovable).sum(),
             all_blocks: zones.iter().map(|zone| zone.blocks).sum(),

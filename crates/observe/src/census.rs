@@ -13,6 +13,7 @@ use kernel::memory::Meminfo;
 use kernel::page_use::{Age, FrameUse, classify, is_clean, spread_heads};
 use kernel::smaps::{self, SmapsMapping};
 use kernel::{KernelError, Root, iomem};
+use serde::{Deserialize, Serialize};
 
 use crate::ObserveError;
 use crate::frames::FrameTables;
@@ -41,18 +42,23 @@ pub struct Census {
 
 /// Free memory and clean unmapped cache, by the most stubborn of what lies in the same blocks of 2 MiB: how much of it huge pages can have, and what
 /// keeps them from the rest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spare {
     /// In free blocks: huge pages can have it at once.
+    #[serde(rename = "free_blocks_bytes", alias = "free_blocks")]
     pub free_blocks: Bytes,
     /// In blocks that only clean unmapped cache keeps from being free.
+    #[serde(rename = "behind_cache_bytes", alias = "behind_cache")]
     pub behind_cache: Bytes,
     /// Beside memory of programs, or cache that must be written first: the kernel has to move or write that.
+    #[serde(rename = "beside_movable_bytes", alias = "beside_movable")]
     pub beside_movable: Bytes,
     /// Beside memory that is locked, or not reclaimable for other reasons.
+    #[serde(rename = "beside_unevictable_bytes", alias = "beside_unevictable")]
     pub beside_unevictable: Bytes,
     /// Beside memory of the kernel, which cannot be moved: slab, page tables and the rest. Free pages in per-CPU lists
     /// ([`kernel::zones::free_in_cpu_lists`]) cannot be told from it, and count as it.
+    #[serde(rename = "beside_kernel_bytes", alias = "beside_kernel")]
     pub beside_kernel: Bytes,
 }
 

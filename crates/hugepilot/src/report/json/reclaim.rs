@@ -47,13 +47,7 @@ fn census(census: &Census) -> impl Serialize {
         slab_bytes: census.fixed.slab,
         page_tables_bytes: census.fixed.page_tables,
         kernel_bytes: census.fixed.kernel,
-        spare: object! {
-            free_blocks_bytes: census.spare.free_blocks,
-            behind_cache_bytes: census.spare.behind_cache,
-            beside_movable_bytes: census.spare.beside_movable,
-            beside_unevictable_bytes: census.spare.beside_unevictable,
-            beside_kernel_bytes: census.spare.beside_kernel,
-        },
+        spare: census.spare,
     }
 }
 

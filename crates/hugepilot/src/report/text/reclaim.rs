@@ -3,7 +3,7 @@
 use heat::memory_use::MemoryUse;
 use heat::units::{BASE_PAGE, Bytes};
 use kernel::page_use::Age;
-use observe::Census;
+use observe::{Census, Spare};
 use pilot::words::{count, duration, percent, printable};
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
 
@@ -164,17 +164,21 @@ fn uses(census: &Census) -> Vec<String> {
         "besides: {} free, {} kept (locked, ramfs), {} in pools of huge pages, {} slab, {} page tables, {} other",
         census.free, fixed.unevictable, fixed.hugetlb, fixed.slab, fixed.page_tables, fixed.kernel
     ));
-    let spare = &census.spare;
-    lines.push(format!(
-        "{} is free, or cache that can be dropped: {} in free blocks of 2 MiB, {} in blocks that only such cache keeps from being free, {} beside \
-         memory that the kernel can move, {} beside locked memory, {} beside memory of the kernel, which keeps these blocks from becoming huge pages",
-        spare.all(),
-        spare.free_blocks,
-        spare.behind_cache,
-        spare.beside_movable,
-        spare.beside_unevictable,
-        spare.beside_kernel
-    ));
+    lines.extend(spare(&census.spare));
+    lines
+}
+
+/// How much of what is free, or could be, huge pages can have, and what keeps them from the rest.
+fn spare(spare: &Spare) -> Vec<String> {
+    let parts = [
+        (spare.free_blocks, "in free blocks: huge pages can have it at once"),
+        (spare.behind_cache, "in blocks that only such cache keeps from being free"),
+        (spare.beside_movable, "beside memory that the kernel can move, or has to write first"),
+        (spare.beside_unevictable, "beside locked memory"),
+        (spare.beside_kernel, "beside memory of the kernel, which cannot be moved"),
+    ];
+    let mut lines = vec![format!("{} is free, or clean unmapped cache; in blocks of 2 MiB it lies", spare.all())];
+    lines.extend(parts.map(|(size, place)| format!("  {:>10} {place}", size.to_string())));
     lines
 }
 
