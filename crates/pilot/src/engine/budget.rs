@@ -17,43 +17,70 @@ const SAVED_UP: Duration = Duration::from_secs(30);
 const SAVED_UP_FAST: Duration = Duration::from_secs(300);
 const FIRST_MINUTES: Duration = Duration::from_secs(180);
 
+/// What was spent, as the time in which a share of a CPU earns it.
+#[derive(Debug)]
+pub(super) struct Account {
+    /// The time whose share may be saved up.
+    saves: Duration,
+    entered_at: Instant,
+    /// The share has been spent up to this moment; it is in the past if some is saved up.
+    spent_until: Instant,
+}
+
+impl Account {
+    /// An account that saves up this much, and begins full.
+    fn full(saves: Duration, now: Instant) -> Self {
+        Self { saves, entered_at: now, spent_until: now.checked_sub(saves).unwrap_or(now) }
+    }
+
+    /// An account that saves up the usual time, and begins full.
+    pub(super) fn usual(now: Instant) -> Self {
+        Self::full(SAVED_UP, now)
+    }
+
+    /// Enters what takes this long to earn.
+    pub(super) fn enter(&mut self, to_earn: Duration, now: Instant) {
+        // Time unspent long before the last entry is lost.
+        let saved_from = self.entered_at.checked_sub(self.saves).unwrap_or(self.spent_until);
+        self.spent_until = self.spent_until.max(saved_from) + to_earn;
+        self.entered_at = now;
+    }
+
+    pub(super) fn is_free(&self, now: Instant) -> bool {
+        self.spent_until <= now
+    }
+
+    /// Whether nothing can be added to what is saved up: the account is as a new one.
+    pub(super) fn is_full(&self, now: Instant) -> bool {
+        now.checked_sub(self.saves).is_some_and(|full| self.spent_until <= full)
+    }
+}
+
 /// An account of CPU time.
 #[derive(Debug)]
 pub struct Budget {
     share: CpuShare,
-    /// The time whose share may be saved up.
-    saves: Duration,
-    /// From then on, only the usual time.
+    account: Account,
+    /// From then on, only the usual time is saved up.
     hurries_until: Instant,
     /// Everything entered so far.
     charged: Nanos,
-    /// Our CPU time up to the last entry, and when that was made.
+    /// Our CPU time up to the last entry.
     seen: Nanos,
-    seen_at: Instant,
-    /// The share has been spent up to this moment; it is in the past if some is saved up.
-    spent_until: Instant,
 }
 
 impl Budget {
     /// An account that begins now, when this process has used this much CPU time, and saves nothing up.
     pub fn new(share: CpuShare, cpu_time: Nanos, now: Instant) -> Self {
-        Self {
-            share,
-            saves: Duration::ZERO,
-            hurries_until: now,
-            charged: Nanos(0),
-            seen: cpu_time,
-            seen_at: now,
-            spent_until: now,
-        }
+        let account = Account::full(Duration::ZERO, now);
+        Self { share, account, hurries_until: now, charged: Nanos(0), seen: cpu_time }
     }
 
     /// An account that saves up unspent time for a while, and begins full: a pilot has most to do at first.
     pub fn saving(share: CpuShare, max_slowdown: Slowdown, cpu_time: Nanos, now: Instant) -> Self {
-        let account = Self::new(share, cpu_time, now);
         let saves = if max_slowdown.is_fast() { SAVED_UP_FAST } else { SAVED_UP };
-        let spent_until = account.seen_at.checked_sub(saves).unwrap_or(account.seen_at);
-        Self { saves, hurries_until: account.seen_at + FIRST_MINUTES, spent_until, ..account }
+        let account = Account::full(saves, now);
+        Self { account, hurries_until: now + FIRST_MINUTES, ..Self::new(share, cpu_time, now) }
     }
 
     /// The share.
@@ -66,18 +93,16 @@ impl Budget {
         let spent = own.saturating_sub(self.seen) + kernel;
         self.charged += spent;
         if now >= self.hurries_until {
-            self.saves = self.saves.min(SAVED_UP);
+            self.account.saves = self.account.saves.min(SAVED_UP);
         }
-        // Time unspent long before the last entry is lost.
-        let saved_from = self.seen_at.checked_sub(self.saves).unwrap_or(self.spent_until);
-        self.spent_until = self.spent_until.max(saved_from) + self.share.rest_after(spent);
-        (self.seen, self.seen_at) = (own, now);
-        tracing::debug!("{spent} spent; free again in {:?}", self.spent_until.saturating_duration_since(now));
+        self.account.enter(self.share.rest_after(spent), now);
+        self.seen = own;
+        tracing::debug!("{spent} spent; free again in {:?}", self.free_at().saturating_duration_since(now));
     }
 
     /// Leaves out our CPU time since the last entry.
     pub fn pass_over(&mut self, own: Nanos, now: Instant) {
-        (self.seen, self.seen_at) = (own, now);
+        (self.seen, self.account.entered_at) = (own, now);
     }
 
     /// Everything entered so far.
@@ -87,7 +112,7 @@ impl Budget {
 
     /// When the next scan can be afforded.
     pub fn free_at(&self) -> Instant {
-        self.spent_until
+        self.account.spent_until
     }
 
     /// The rest between the starts of two scans at which they cost the program no larger share of a CPU either.

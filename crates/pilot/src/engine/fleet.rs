@@ -298,7 +298,7 @@ impl Fleet {
         clients.sort_by_key(|(id, _)| self.watching.get(id).map(Watching::due));
         self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
         let users = clients.iter().map(|(_, client)| client.uid).collect();
-        self.client_budget.divide(pilot.budget.share(), &users, pilot.now());
+        self.client_budget.divide(pilot.budget.share(), !self.members.is_empty(), &users, pilot.now());
         if !clients.is_empty() {
             // The loop's own work until here is no client's.
             pilot.charge(Nanos(0));
