@@ -72,6 +72,8 @@ impl JudgedFigure {
 
     /// Its line in a report, with these widths for description and numbers.
     pub fn line(&self, words: usize, columns: usize) -> String {
+        // Columns stand two spaces apart, also after a long description.
+        let words = words.max(self.text.chars().count() + 1);
         format!("  {:<words$} {:<columns$} {}\n", self.text, self.numbers, self.verdict)
     }
 }
