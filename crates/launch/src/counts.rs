@@ -45,8 +45,6 @@ pub struct InTheWay {
     pub of_threads: Bytes,
     /// Copied to ordinary pages for forked children.
     pub fork_copies: Bytes,
-    /// Turned into ordinary memory later, because the program used it in a way that huge pages do not support.
-    pub made_ordinary: Bytes,
 }
 
 impl Placed {
@@ -65,7 +63,6 @@ impl Placed {
                 refused: Bytes(tally.refused_bytes),
                 of_threads: Bytes(tally.thread_small_bytes),
                 fork_copies: Bytes(tally.fork_copied_bytes),
-                made_ordinary: Bytes(tally.made_ordinary_bytes),
             },
         }
     }

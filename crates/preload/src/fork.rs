@@ -11,9 +11,11 @@
 //!
 //! The kernel reads the memory for the copy, because other threads may protect or unmap it meanwhile. Copying takes time and
 //! memory. If memory is too short, parent and child share pages as the kernel does by default: most children write little
-//! before they call exec. The same applies to the stack that a thread forks on, which changes while it is copied; and to pool
-//! memory of glibc's malloc (`glibc.malloc.hugetlb=2`) while other threads run: it is in use during a fork, and would be
-//! missed. Without other threads that is turned into ordinary memory first.
+//! before they call exec. The same applies to the stack that a thread forks on, which changes while it is copied.
+//!
+//! Pool memory that this library did not map, such as that of glibc's malloc (`glibc.malloc.hugetlb=2`), is copied likewise while
+//! no other thread runs. With other threads it stays shared: the C library lets them go on allocating until after the copy, and
+//! the child's heap would be half old and half new.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,9 +23,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::lock::Lock;
 use crate::maps::{self, MappingKind};
 use crate::pages::unmap_between;
-use crate::{count, ordinary, pool, room, settings, system};
+use crate::{count, ordinary, pool, room, system};
 
-/// Each is one mmap call for 32 MiB or more. Any further ones are shared.
+/// Each is one mmap call, for 32 MiB or more if this library made it. Any further ones are shared.
 const MOST: usize = 256;
 
 /// One mapping from the pool; [`BUSY`] guards all fields.
@@ -94,9 +96,7 @@ extern "C" fn in_child() {
 fn put(slot: &Slot) -> bool {
     let [start, length, rights, copy] =
         [&slot.start, &slot.length, &slot.rights, &slot.copy].map(|field| field.load(Ordering::Relaxed));
-    if let Some(size) = settings::get().and_then(|settings| settings.pool) {
-        ordinary::refresh(copy, start, length, size.bytes());
-    }
+    ordinary::refresh(copy, start, length);
     ordinary::give_rights(copy, length, rights as c_int) && system::replace(start, copy, length).is_ok()
 }
 
@@ -118,13 +118,11 @@ fn used() -> impl Iterator<Item = &'static Slot> {
     SLOTS.iter().take_while(|slot| slot.length.load(Ordering::Relaxed) != 0)
 }
 
-/// Makes this memory safe for a child to use; false if it stays shared.
+/// Copies this memory for a child; false if it stays shared.
 fn prepare(slot: &Slot) -> bool {
-    let [start, length, rights] = [&slot.start, &slot.length, &slot.rights].map(|field| field.load(Ordering::Relaxed));
-    if !pool::reaches(start, length) {
-        return system::is_only_thread() && ordinary::make(start, length, rights as c_int);
-    }
-    if system::stands_on(start, length) {
+    let [start, length] = [&slot.start, &slot.length].map(|field| field.load(Ordering::Relaxed));
+    let may_be_in_use = !pool::reaches(start, length) && !system::is_only_thread();
+    if may_be_in_use || system::stands_on(start, length) {
         return false;
     }
     let Some(copy) = ordinary::copy(start, length) else { return false };

@@ -1,11 +1,13 @@
 //! Puts memory of unmodified programs on huge pages. `hugepilot run` loads it (`LD_PRELOAD`).
 //!
 //! Owns: the replacements for mmap, munmap, mprotect, mremap, madvise, shmget and shmat ([`hooks`]). Never touches: memory
-//! that the C library maps for itself, such as its heap and thread stacks; those calls never pass through these.
+//! that the C library maps for itself, such as its heap and thread stacks; those calls never pass through these. Only in a
+//! forked child is such memory replaced, if it is from the pool ([`fork`]).
 //!
 //! The environment configures everything, once, when the library is loaded ([`settings`]). The library counts what it does
 //! for the launcher ([`count`]). No program may fail because of it: if the kernel refuses, the call is made as the program
-//! made it, and memory from the pool ([`pool`]) keeps behaving like any other ([`partial`], [`fork`]).
+//! made it, and memory from the pool ([`pool`]) serves in parts and in children as far as huge pages allow ([`partial`],
+//! [`fork`]).
 
 mod count;
 mod filled;

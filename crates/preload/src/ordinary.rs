@@ -1,33 +1,11 @@
-//! Turns memory from the pool into ordinary memory with the same contents, or makes an ordinary copy.
+//! Copies of memory from the pool on ordinary memory, for forked children.
 //!
-//! Owns: copying. Never touches: the decision to copy, or memory that others may write to meanwhile; callers ensure that.
+//! Owns: copying. Never touches: the original. In the process that took it from the pool it is never replaced: devices may hold
+//! its pages, and write to them at any time.
 
-use crate::count;
 use crate::pages::{REGION, unmap_between};
 use crate::place::for_copy;
 use crate::system::{self, READ_WRITE};
-
-/// Replaces whole huge pages in place. Only while no other thread runs: its writes meanwhile would be lost, and so would this
-/// thread's if its stack were there. Returns whether it succeeded.
-pub fn make(start: usize, length: usize, rights: i32) -> bool {
-    if system::stands_on(start, length) {
-        return false;
-    }
-    // Signal handlers must not write either.
-    let signals = system::hold_signals();
-    let made = copy(start, length).is_some_and(|copy| {
-        let put = give_rights(copy, length, rights) && system::replace(start, copy, length).is_ok();
-        if !put {
-            unmap_between(copy, copy + length);
-        }
-        put
-    });
-    system::release_signals(signals);
-    if made {
-        count::add(|counts| &counts.made_ordinary_bytes, length);
-    }
-    made
-}
 
 /// Ordinary memory, readable and writable, with the same contents; both in whole 2 MiB. Untouched parts take no memory in the
 /// copy either. None: no room, or another thread has unmapped some of it.
@@ -45,11 +23,11 @@ pub fn copy(start: usize, length: usize) -> Option<usize> {
 }
 
 /// Copies those huge pages again that this child alone has: the child or the parent wrote to them since the fork, so the child
-/// has its own.
-pub fn refresh(copy: usize, start: usize, length: usize, size: usize) {
+/// has its own. A larger page is asked about in each of its 2 MiB.
+pub fn refresh(copy: usize, start: usize, length: usize) {
     let Some(pages) = system::PageMap::open() else { return };
-    for offset in (0..length).step_by(size).filter(|offset| pages.is_own(start + offset)) {
-        system::copy(start + offset, copy + offset, size.min(length - offset));
+    for offset in (0..length).step_by(REGION).filter(|offset| pages.is_own(start + offset)) {
+        system::copy(start + offset, copy + offset, REGION.min(length - offset));
     }
 }
 

@@ -5,9 +5,9 @@
 //! out by itself.
 //!
 //! Each call is first made as the program made it. If the kernel refuses because an end of the range falls inside a huge page,
-//! that page becomes ordinary memory and the call is made again. This is only possible without other threads, whose writes
-//! meanwhile would be lost, and not with segments of shared memory. Otherwise the call is carried out for whole huge pages, and
-//! at the ends as far as it takes nothing from neighbouring memory.
+//! the call is carried out for whole huge pages, and at the ends as far as it takes nothing from neighbouring memory. Copies on
+//! ordinary pages could be cut anywhere, but a page is never replaced by a copy for that: another thread may be writing to it,
+//! or a device that holds it (io_uring, RDMA), which no process can find out about its own pages.
 //!
 //! Calls for such ranges are serialised: the rights of a huge page must be known to widen them.
 
@@ -20,11 +20,12 @@ use crate::maps::{self, MappedRange, MappingKind};
 use crate::pages::{self, whole_pages};
 use crate::place::{self, has};
 use crate::system::{self, MmapRequest, READ_WRITE, SyscallResult};
-use crate::{ordinary, pool, settings};
+use crate::{pool, settings};
 
 /// `MADV_DONTNEED_LOCKED` (Linux 5.18).
 const DONTNEED_LOCKED: c_int = 24;
 /// Advice that nobody can rely on being followed, and exclusions from children or dumps, which get the memory nevertheless.
+/// `MADV_WIPEONFORK` must fail, because a program relies on it: a child would get its parent's secrets.
 /// Devices that hold memory by its pages (RDMA requests `MADV_DONTFORK` for each piece) need those pages to stay.
 const MERE_ADVICE: [c_int; 15] = [
     libc::MADV_NORMAL,
@@ -118,36 +119,41 @@ impl Cut {
         (self.range.1 - self.range.0).saturating_sub(self.whole().len())
     }
 
-    /// Makes the huge pages ordinary, so the kernel can carry out what it refused; returns whether that worked.
-    fn fix(&self) -> bool {
-        system::is_only_thread()
-            && self.pages().all(|page| page.kind == MappingKind::Pooled)
-            && self.pages().all(|page| ordinary::make(page.start, self.size, page.rights))
-    }
-
-    /// Adds these rights to those of the huge pages.
+    /// Adds these rights to those of the huge pages when they were listed.
     fn widen(&self, rights: c_int) -> SyscallResult {
         self.pages().try_fold(0, |_, page| system::mprotect(page.start, self.size, page.rights | rights))
     }
+
+    /// Does so, and makes a call for the rest of the range. If either fails, the huge pages get their own rights back.
+    fn widen_around(&self, rights: c_int, made: impl FnOnce(usize, usize) -> SyscallResult) -> SyscallResult {
+        self.widen(rights).and_then(|_| self.call_for_whole(made)).inspect_err(|_| {
+            let _ = self.widen(0);
+        })
+    }
+
+    /// Zeroes the bytes of the range inside these huge pages, which must be writable.
+    fn zero_cut_off(&self) {
+        let ((start, end), whole) = (self.range, self.whole());
+        system::zero(start, whole.start.min(end) - start);
+        system::zero(whole.end.min(end), end - whole.end.min(end));
+    }
 }
 
-/// Makes a call; if the kernel refuses it because of a cut, makes it again after a fix, or as `rounded` says.
+/// Makes a call; if the kernel refuses it because of a cut, does as `rounded` says.
 fn call(
     start: usize,
     length: usize,
-    made: impl Fn() -> SyscallResult,
-    rounded: impl Fn(&Cut) -> SyscallResult,
+    made: impl FnOnce() -> SyscallResult,
+    rounded: impl FnOnce(&Cut) -> SyscallResult,
 ) -> SyscallResult {
     if !pool::reaches(start, length) {
         return made();
     }
     ONE_BY_ONE.during(|| match made() {
         // Before 6.12 mmap returns ENOMEM. An invalid call stays refused.
-        Err(error @ (libc::EINVAL | libc::ENOMEM)) if is_range(start, length) => match Cut::of(start, length) {
-            None => Err(error),
-            Some(cut) if cut.fix() => made(),
-            Some(cut) => rounded(&cut),
-        },
+        Err(error @ (libc::EINVAL | libc::ENOMEM)) if is_range(start, length) => {
+            Cut::of(start, length).map_or(Err(error), |cut| rounded(&cut))
+        }
         answer => answer,
     })
 }
@@ -172,8 +178,7 @@ pub fn protect(start: usize, length: usize, rights: c_int) -> SyscallResult {
         if cut.pages().any(|page| page.rights & !rights != 0) {
             count::add(|counts| &counts.widened_bytes, cut.cut_off());
         }
-        cut.widen(rights)?;
-        cut.call_for_whole(|start, length| system::mprotect(start, length, rights))
+        cut.widen_around(rights, |start, length| system::mprotect(start, length, rights))
     };
     call(start, length, || system::mprotect(start, length, rights), rounded)
 }
@@ -187,17 +192,21 @@ pub fn map(request: &MmapRequest) -> SyscallResult {
     let rounded = |cut: &Cut| {
         // Files cannot be mapped next to the rest of a huge page, and a segment is not this program's alone.
         let private = cut.pages().all(|page| page.kind == MappingKind::Pooled);
-        if !private || !has(request.flags, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) {
+        if !private || !is_private_and_anonymous(request.flags) {
             return Err(libc::EINVAL);
         }
-        cut.widen(request.rights | READ_WRITE)?;
-        let whole = cut.whole();
-        system::zero(cut.range.0, whole.start.min(cut.range.1) - cut.range.0);
-        system::zero(whole.end.min(cut.range.1), cut.range.1 - whole.end.min(cut.range.1));
-        cut.call_for_whole(|address, length| MmapRequest { address, length, ..*request }.make())?;
+        // This may fail, so nothing is zeroed before.
+        let whole = |address, length| MmapRequest { address, length, ..*request }.make();
+        cut.widen_around(request.rights | READ_WRITE, whole)?;
+        cut.zero_cut_off();
         Ok(request.address)
     };
     call(request.address, request.length, || request.make(), rounded)
+}
+
+/// `MAP_SHARED_VALIDATE` has all bits of `MAP_PRIVATE`.
+fn is_private_and_anonymous(flags: c_int) -> bool {
+    flags & libc::MAP_TYPE == libc::MAP_PRIVATE && has(flags, libc::MAP_ANONYMOUS)
 }
 
 /// The program's madvise.
@@ -208,8 +217,6 @@ pub fn advise(start: usize, length: usize, advice: c_int) -> SyscallResult {
     }
     match advice {
         libc::MADV_DONTNEED | DONTNEED_LOCKED => ONE_BY_ONE.during(|| empty(start, length, advice)),
-        // It must fail, because a program relies on it: a child would get its parent's secrets.
-        libc::MADV_WIPEONFORK => call(start, length, made, |_| Err(libc::EINVAL)),
         _ => match made() {
             Err(libc::EINVAL) if MERE_ADVICE.contains(&advice) && has_any(&HUGE, start, length) => Ok(0),
             answer => answer,
@@ -271,17 +278,34 @@ pub fn remap(old: usize, old_length: usize, new_length: usize, flags: c_int, new
     if stays && wanted <= had {
         return if wanted == had { Ok(old) } else { unmap(old + wanted, had - wanted).map(|_| old) };
     }
+    let size = settings::get().and_then(|settings| settings.pool).ok_or(libc::EINVAL)?;
     if !has(flags, libc::MREMAP_MAYMOVE) || !is_readable(old, had) {
         return Err(libc::ENOMEM);
     }
-    let request = MmapRequest::anonymous(if stays { 0 } else { new }, wanted, if stays { 0 } else { libc::MAP_FIXED });
-    let moved = map(&request)?;
-    if !system::copy(old, moved, had.min(wanted)) {
-        unmap(moved, wanted)?;
+    let moved = if stays {
+        pool::room(size, wanted).ok_or(libc::ENOMEM)?
+    } else {
+        map(&MmapRequest::anonymous(new, wanted, libc::MAP_FIXED))?
+    };
+    if !carry(old, moved, had.min(wanted), size.bytes()) {
         return Err(libc::EFAULT);
     }
     unmap(old, had)?;
     Ok(moved)
+}
+
+/// Moves memory with its pages, which devices may hold. What the kernel cannot move is copied: parts of huge pages, and before
+/// Linux 5.16 all of them. False if another thread has unmapped some of it.
+fn carry(old: usize, new: usize, length: usize, size: usize) -> bool {
+    let mut carried = true;
+    let listed = maps::each(|mapping| {
+        let Some((start, end)) = mapping.part_of(old, old + length) else { return };
+        let (to, length) = (new + (start - old), end - start);
+        let whole = [start, to, length].iter().all(|address| address.is_multiple_of(size)) && pool::reaches(to, length);
+        let movable = whole || !HUGE.contains(&mapping.kind);
+        carried &= (movable && system::replace(to, start, length).is_ok()) || system::copy(start, to, length);
+    });
+    carried && listed.is_some()
 }
 
 /// Whether all of a range can be read.
@@ -331,5 +355,14 @@ mod tests {
         let behind = cut(7 * SIZE + 4096, 8 * SIZE + 4096, &pooled);
         assert_eq!((behind.first, behind.last, behind.whole()), (page(7), None, 8 * SIZE..8 * SIZE + 4096));
         assert_eq!(cut(8 * SIZE + 4096, 9 * SIZE, &pooled).pages().count(), 0);
+    }
+
+    #[test]
+    fn shared_memory_is_not_taken_for_private() {
+        assert!(is_private_and_anonymous(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED));
+        for kind in [libc::MAP_SHARED, libc::MAP_SHARED_VALIDATE] {
+            assert!(!is_private_and_anonymous(kind | libc::MAP_ANONYMOUS | libc::MAP_FIXED), "{kind}");
+        }
+        assert!(!is_private_and_anonymous(libc::MAP_PRIVATE | libc::MAP_FIXED), "a file");
     }
 }

@@ -87,6 +87,13 @@ fn at_a_free_place(size: PoolPage, pooled: usize) -> Result<usize, PoolRefusal> 
     Err(PoolRefusal::NoSpace)
 }
 
+/// Memory in the zone that is not from the pool, at a multiple of the page size, so the pool's pages can be moved there.
+pub fn room(size: PoolPage, length: usize) -> Option<usize> {
+    let start = (0..ATTEMPTS).find_map(|_| claim(length, size).filter(|&start| map_at(start, length, 0).is_ok()))?;
+    let _ = system::madvise(start, length, libc::MADV_HUGEPAGE);
+    Some(start)
+}
+
 /// Populates all its pages, or unmaps it.
 fn populated(start: usize, pooled: usize) -> Result<usize, PoolRefusal> {
     let refusal = match system::madvise(start, pooled, libc::MADV_POPULATE_WRITE) {

@@ -21,7 +21,7 @@ use crate::memory::SharedMapping;
 /// The first eight bytes of the file.
 const MAGIC: [u8; 8] = *b"hugecnts";
 /// Incremented with each change of the layout.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 macro_rules! counters {
     ($($(#[$says:meta])* $name:ident,)*) => {
@@ -83,11 +83,9 @@ counters! {
     thread_small_bytes,
     /// Copied for forked children, because memory from the pool cannot be shared with them safely.
     fork_copied_bytes,
-    /// Not copied for forked children, for lack of memory or because a thread forks on a stack in it: they share it with their parent,
-    /// and need pool pages to write to it.
+    /// Not copied for forked children, for lack of memory or because threads use it meanwhile: they share it with their parent, and need
+    /// pool pages to write to it.
     fork_shared_bytes,
-    /// Taken from the pool and later turned into ordinary memory, because the program used it in a way that huge pages do not support.
-    made_ordinary_bytes,
     /// Unmapped by the program, but kept because the rest of the huge page is in use.
     kept_bytes,
     /// Memory that keeps access rights that the program removed, because the rest of the huge page has them.

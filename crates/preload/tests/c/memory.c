@@ -52,9 +52,10 @@ static void one(long length) {
     CHECK(mincore(memory + (length - 1) / PAGE * PAGE, PAGE, &present) == -1 && errno == ENOMEM);
 }
 
-/* With other threads, memory unmapped from a part of a huge page may stay. */
-static void unmap_parts(int threads) {
+/* Memory unmapped from a part of a huge page of the pool's may stay. */
+static void unmap_parts(void) {
     char *memory = map(LENGTH);
+    int pooled = is_pooled(memory);
     fill(memory, 0, LENGTH, 2);
     CHECK(munmap(memory + 1, PAGE) == -1 && errno == EINVAL);
     CHECK(munmap(memory + PAGE, 0) == -1 && errno == EINVAL);
@@ -70,13 +71,15 @@ static void unmap_parts(int threads) {
     CHECK(holds(memory, 8 * MIB + 2 * PAGE, LENGTH - PAGE, 2));
     unsigned char present;
     CHECK(mincore(memory + 4 * MIB, PAGE, &present) == -1 && errno == ENOMEM);
-    CHECK(threads || (write_fault(memory) == SIGSEGV && write_fault(memory + 8 * MIB + PAGE) == SIGSEGV));
+    CHECK(pooled || (write_fault(memory) == SIGSEGV && write_fault(memory + 8 * MIB + PAGE) == SIGSEGV));
     CHECK(munmap(memory, LENGTH) == 0);
     CHECK(munmap(memory + 1, LENGTH) == -1 && errno == EINVAL);
 }
 
-static void protect_parts(int threads) {
+/* The rights of such a part only grow. */
+static void protect_parts(void) {
     char *memory = map(LENGTH);
+    int pooled = is_pooled(memory);
     fill(memory, 0, LENGTH, 3);
     CHECK(mprotect(memory, PAGE, PROT_NONE) == 0);
     CHECK(mprotect(memory + 5 * MIB + PAGE, 4 * MIB, PROT_READ) == 0);
@@ -84,8 +87,7 @@ static void protect_parts(int threads) {
     CHECK(holds(memory, PAGE, LENGTH, 3));
     CHECK(write_fault(memory + PAGE) == 0 && write_fault(memory + 5 * MIB) == 0 && write_fault(memory + 9 * MIB + PAGE) == 0);
     CHECK(write_fault(memory + 7 * MIB) == SIGSEGV);
-    if (!threads)
-        CHECK(write_fault(memory) == SIGSEGV && write_fault(memory + 5 * MIB + PAGE) == SIGSEGV);
+    CHECK(pooled || (write_fault(memory) == SIGSEGV && write_fault(memory + 5 * MIB + PAGE) == SIGSEGV));
     CHECK(mprotect(memory, LENGTH, PROT_READ | PROT_WRITE) == 0);
     CHECK(holds(memory, 0, LENGTH, 3) && write_fault(memory) == 0);
     CHECK(mprotect(memory, LENGTH, PROT_NONE) == 0 && mprotect(memory + PAGE, PAGE, PROT_READ | PROT_WRITE) == 0);
@@ -122,15 +124,15 @@ static void empty_protected_parts(void) {
     }
 }
 
-/* With other threads, memory from the pool cannot be wiped in children, and the call fails. */
-static void advise_parts(int threads) {
+/* Memory from the pool cannot be wiped in children, and the call fails. */
+static void advise_parts(void) {
     char *memory = map(LENGTH), *part = memory + 12 * MIB + PAGE;
     int advice[] = {MADV_NORMAL,   MADV_RANDOM, MADV_SEQUENTIAL, MADV_DONTDUMP,  MADV_DODUMP,
                     MADV_DONTFORK, MADV_DOFORK, MADV_WIPEONFORK, MADV_KEEPONFORK};
     fill(memory, 0, LENGTH, 14);
     for (int number = 0; number < 9; number++)
         CHECK(madvise(part, PAGE, advice[number]) == 0 ||
-              (threads && advice[number] == MADV_WIPEONFORK && is_pooled(part) && errno == EINVAL));
+              (advice[number] == MADV_WIPEONFORK && errno == EINVAL && is_pooled(part)));
     if (madvise(part, PAGE, MADV_WIPEONFORK) == 0) {
         pid_t child = fork();
         if (child == 0)
@@ -166,14 +168,25 @@ static void replace_parts(void) {
     CHECK(munmap(memory, LENGTH) == 0);
 }
 
-static void parts(int threads) {
-    unmap_parts(threads);
-    protect_parts(threads);
+/* No memory without a file is shared in this way. */
+static void replace_by_an_invalid_kind(void) {
+    char *memory = map(LENGTH);
+    int flags = MAP_SHARED_VALIDATE | MAP_ANONYMOUS | MAP_FIXED;
+    fill(memory, 0, LENGTH, 22);
+    CHECK(mmap(memory + PAGE, 5 * MIB, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED && errno == EINVAL);
+    CHECK(holds(memory, 0, LENGTH, 22));
+    CHECK(munmap(memory, LENGTH) == 0);
+}
+
+static void parts(void) {
+    unmap_parts();
+    protect_parts();
     empty_parts();
     empty_protected_parts();
-    advise_parts(threads);
+    advise_parts();
     move_parts();
     replace_parts();
+    replace_by_an_invalid_kind();
 }
 
 /* Other threads use the rest of the huge pages meanwhile. */
@@ -186,7 +199,7 @@ static void parts_among_threads(void) {
         CHECK(madvise(memory + 2 * MIB + PAGE, PAGE, MADV_DONTNEED) == 0);
     }
     CHECK(munmap(memory, 2 * MIB + PAGE) == 0 && munmap(memory + 2 * MIB + 4 * PAGE, MIB) == 0);
-    parts(1);
+    parts();
     stop_writing(thread);
     CHECK(munmap(memory, LENGTH) == 0);
 }
@@ -365,9 +378,11 @@ static void have_the_pool_emptied(const char *memory) {
 /* malloc's memory, which bypasses the library, when GLIBC_TUNABLES takes it from the pool. */
 static void fork_heap(void) {
     char *memory = malloc(LENGTH - 2 * MIB);
+    int pooled = is_pooled(memory);
     CHECK(memory != NULL);
     have_the_pool_emptied(memory);
     forking(memory, LENGTH - 2 * MIB);
+    CHECK(is_pooled(memory) == pooled);
     free(memory);
 }
 
@@ -411,20 +426,37 @@ static void coroutine(void) {
     CHECK(holds(memory, 0, 4 * MIB, 21) && holds(memory, 6 * MIB, LENGTH, 21));
 }
 
-/* There is room for what the program requests, and for nothing else. */
-static void limited(void) {
+/* From now on there is room for this much more, and for nothing else. */
+static void allow_only(long more) {
     struct rlimit limit;
     long pages;
     FILE *file = fopen("/proc/self/statm", "r");
     CHECK(file != NULL && fscanf(file, "%ld", &pages) == 1 && fclose(file) == 0);
-    limit.rlim_cur = limit.rlim_max = pages * PAGE + LENGTH + 64 * 1024;
+    limit.rlim_cur = limit.rlim_max = pages * PAGE + more;
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+static void limited(void) {
+    allow_only(LENGTH + 64 * 1024);
     char *memory = map(LENGTH);
     fill(memory, 0, LENGTH, 9);
     CHECK(holds(memory, 0, LENGTH, 9));
     errno = 0;
     CHECK(mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == ENOMEM);
     CHECK(munmap(memory, LENGTH) == 0);
+}
+
+/* A mapping that is refused changes nothing, at its ends either. */
+static void replace_in_vain(void) {
+    char *memory = map(LENGTH), *start = memory + 4 * MIB - PAGE;
+    fill(memory, 0, LENGTH, 23);
+    printf("pooled=%d\n", is_pooled(memory));
+    CHECK(mprotect(memory, 4 * MIB, PROT_READ) == 0 && munmap(memory + 8 * MIB, 8 * MIB) == 0);
+    allow_only(0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    CHECK(mmap(start, 12 * MIB + 2 * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED && errno == ENOMEM);
+    CHECK(holds(memory, 0, 8 * MIB, 23) && holds(memory, 16 * MIB, LENGTH, 23));
+    CHECK(write_fault(start) == SIGSEGV && write_fault(memory + 4 * MIB) == 0 && write_fault(memory + 16 * MIB) == 0);
 }
 
 /* From now on madvise, and every call for huge pages, fails. */
@@ -490,7 +522,7 @@ int main(int count, char **arguments) {
     if (strcmp(name, "one") == 0)
         one(number);
     else if (strcmp(name, "parts") == 0)
-        parts(0);
+        parts();
     else if (strcmp(name, "parts-among-threads") == 0)
         parts_among_threads();
     else if (strcmp(name, "fork") == 0)
@@ -511,6 +543,8 @@ int main(int count, char **arguments) {
         shrunk();
     else if (strcmp(name, "limited") == 0)
         limited();
+    else if (strcmp(name, "replace-in-vain") == 0)
+        replace_in_vain();
     else if (strcmp(name, "refused") == 0)
         refused(number);
     else if (strcmp(name, "threads") == 0)

@@ -159,8 +159,7 @@ fn why(reason: &NotHugeReason) -> String {
 }
 
 fn hindrances(in_the_way: &InTheWay) -> String {
-    let InTheWay { pool_empty, too_small, address_space, refused, of_threads, fork_copies, made_ordinary } =
-        *in_the_way;
+    let InTheWay { pool_empty, too_small, address_space, refused, of_threads, fork_copies } = *in_the_way;
     let all = [
         (pool_empty, "because the pool had too few pages or a group's limit was reached"),
         (too_small, "because it was no whole page of the pool's"),
@@ -168,7 +167,6 @@ fn hindrances(in_the_way: &InTheWay) -> String {
         (refused, "because the kernel refused"),
         (of_threads, "because it was a thread's, and small"),
         (fork_copies, "that was copied for children"),
-        (made_ordinary, "that was used in a way that huge pages do not allow"),
     ];
     let met = all.into_iter().filter(|(bytes, _)| *bytes > Bytes(0));
     met.map(|(bytes, what)| format!("{bytes} {what}")).collect::<Vec<_>>().join(", ")
