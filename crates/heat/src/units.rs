@@ -58,7 +58,7 @@ impl Bytes {
 impl Pages {
     /// The bytes that these base pages hold.
     pub fn bytes(self) -> Bytes {
-        Bytes(self.0 * BASE_PAGE)
+        Bytes(self.0.saturating_mul(BASE_PAGE))
     }
 }
 
@@ -467,6 +467,11 @@ mod tests {
             let error = text.parse::<Nanos>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("'{text}' is not a time")), "{error}");
         }
+    }
+
+    #[test]
+    fn more_pages_than_there_can_be_are_the_largest_size() {
+        assert_eq!([Pages(3).bytes(), Pages(u64::MAX).bytes()], [Bytes(3 * BASE_PAGE), Bytes(u64::MAX)]);
     }
 
     #[test]

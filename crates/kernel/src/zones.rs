@@ -2,7 +2,7 @@
 //!
 //! Owns: understanding the text. Never touches: the zones.
 
-use heat::units::{BASE_PAGE, Bytes};
+use heat::units::{Bytes, Pages};
 
 use crate::{KernelError, Root};
 
@@ -15,13 +15,14 @@ pub fn free_in_cpu_lists(root: &Root) -> Result<Bytes, KernelError> {
 }
 
 fn count(text: &str) -> Bytes {
-    let pages = |line: &str| line.trim_start().strip_prefix("count:")?.trim().parse::<u64>().ok();
-    Bytes(text.lines().filter_map(pages).sum::<u64>() * BASE_PAGE)
+    let pages = |line: &str| line.trim_start().strip_prefix("count:")?.trim().parse().ok().map(Pages);
+    text.lines().filter_map(pages).sum::<Pages>().bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heat::units::BASE_PAGE;
 
     #[test]
     fn the_lists_of_all_cpus_in_all_zones_count() {
@@ -29,6 +30,7 @@ mod tests {
                     378\n    cpu: 1\n              count:    5\nNode 1, zone   Normal\n    cpu: 0\n              count: 60\n";
         assert_eq!(count(text), Bytes(400 * BASE_PAGE));
         assert_eq!(count(""), Bytes(0));
+        assert_eq!(count("count: 18446744073709551615\ncount: 1\n"), Bytes(u64::MAX));
     }
 
     #[test]

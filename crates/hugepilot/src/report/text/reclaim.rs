@@ -1,5 +1,7 @@
 //! Reclaim: what memory is used for, what was reclaimed, and what that changed.
 
+use std::iter::successors;
+
 use heat::memory_use::MemoryUse;
 use heat::units::{BASE_PAGE, Bytes};
 use kernel::page_use::Age;
@@ -77,7 +79,7 @@ fn when(state: &ReclaimState) -> String {
     let when = if marks.is_empty() { "always".to_owned() } else { format!("while {}", marks.join(", or ")) };
     let cost = match state.mapped_page_cost {
         100 => "what processes map is not reclaimed at all".to_owned(),
-        cost => format!("what processes map is reclaimed at {} % of its rates", 100 - cost),
+        cost => format!("what processes map is reclaimed at {} % of its rates", 100u8.saturating_sub(cost)),
     };
     let rests = if state.enough_free { "; at present that is not so, and nothing is reclaimed" } else { "" };
     let host = match state.keeps_free_at_most_bytes.filter(|_| !marks.is_empty()) {
@@ -184,7 +186,7 @@ fn spare(spare: &Spare) -> Vec<String> {
 
 /// Free memory by block size.
 fn contiguous(now: &MemoryReading) -> Vec<String> {
-    let sizes = (0..).map(|order| Bytes(BASE_PAGE << order).to_string());
+    let sizes = successors(Some(BASE_PAGE), |size| size.checked_mul(2)).map(|size| Bytes(size).to_string());
     let blocks =
         sizes.zip(&now.free_blocks).fold(table([()]).left("free blocks of", |()| ""), |table, (size, blocks)| {
             table.right(&size, |()| count(*blocks))
@@ -225,6 +227,14 @@ mod tests {
         let text = reclaim_status(&report);
         assert!(text.starts_with("what memory is used for cannot be told: CAP_SYS_ADMIN is missing\n"), "{text}");
         assert!(text.contains("fragmentation index 0.875") && text.contains("nobody reclaims memory"), "{text}");
+    }
+
+    #[test]
+    fn a_state_that_no_hugepilot_wrote_is_shown() {
+        let now = MemoryReading { free_blocks: vec![u64::MAX; 99], ..moment(0) };
+        let state = ReclaimState { mapped_page_cost: u8::MAX, ..reclaim_state() };
+        let report = ReclaimStatusReport { census: Err("a"), now: &now, state: Some(&state), is_alive: true };
+        assert!(reclaim_status(&report).contains("reclaimed at 0 % of its rates"));
     }
 
     #[test]
