@@ -13,3 +13,4 @@ pub mod metrics_server;
 mod nonblocking;
 pub mod piloting;
 pub mod service;
+mod unix_socket;

@@ -9,13 +9,13 @@ mod section;
 
 use std::fs::File;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
 
 pub use mistake::{ConfigError, Mistake};
 
 use crate::config::section::Section;
+use crate::metrics_server::MetricsPlace;
 use ::reclaim::ReclaimOptions;
 use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
@@ -47,8 +47,8 @@ pub struct Config {
     pub min_size: Bytes,
     /// Whether unused memory is given back.
     pub give_back: bool,
-    /// The address that serves metrics, on this machine only; None disables them.
-    pub metrics: Option<SocketAddr>,
+    /// Where metrics are served, on this machine only; None disables them.
+    pub metrics: Option<MetricsPlace>,
     /// How memory is reclaimed; None disables it.
     pub reclaim: Option<ReclaimOptions>,
     /// Which processes are piloted.
@@ -103,7 +103,11 @@ impl Config {
         let mut config = Self::default();
         config.set_watching(&mut file)?;
         config.set_spending(&mut file)?;
-        config.metrics = file.value("metrics", parse_loopback)?;
+        config.metrics = file.value("metrics", MetricsPlace::from_str)?;
+        let mode = file.value("metrics-mode", parse_mode)?;
+        if let (Some(MetricsPlace::Socket { mode, .. }), Some(given)) = (&mut config.metrics, mode) {
+            *mode = given;
+        }
         config.reclaim = file.table("reclaim")?.map(reclaim::options).transpose()?;
         let (targets, never) = (file.sections("target")?, file.sections("never")?);
         file.finish()?;
@@ -189,9 +193,9 @@ fn parse_window(text: &str) -> Result<Nanos, TimeError> {
     Nanos::parse_within(text, ObserveOptions::SHORTEST_WINDOW..=LONGEST_WINDOW, "from 100ms to 1m")
 }
 
-fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback());
-    address.ok_or_else(|| format!("'{text}' is no address of this machine alone: write 127.0.0.1:9472 or [::1]:9472"))
+fn parse_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("'{text}' is no mode of a file: write \"0600\", \"0660\" or \"0666\""))
 }
 
 fn parse_weight(text: &str) -> Result<f64, String> {
@@ -307,6 +311,14 @@ mod tests {
     }
 
     #[test]
+    fn metrics_may_be_on_a_socket_with_a_mode() {
+        let place = |text: &str| Config::parse(text).unwrap().metrics;
+        let socket = |mode| Some(MetricsPlace::Socket { path: "/run/a.sock".into(), mode });
+        assert_eq!(place("metrics = '/run/a.sock'"), socket(0o600));
+        assert_eq!(place("metrics = '/run/a.sock'\nmetrics-mode = '0660'"), socket(0o660));
+    }
+
+    #[test]
     fn an_unknown_key_is_told_with_the_nearest_one() {
         assert_eq!(
             error("give-back = true\n\nmax-hugr = '1G'\n"),
@@ -337,6 +349,7 @@ mod tests {
                 "metrics in line 1: '0.0.0.0:9472' is no address of this machine alone: write",
             ),
             ("metrics = '9472'", "metrics in line 1: '9472' is no address"),
+            ("metrics-mode = '0888'", "metrics-mode in line 1: '0888' is no mode of a file: write"),
             ("[[target]]\npid = 0", "pid in line 2: '0' is not a process id"),
             ("[[target]]\npid = 0x10", "pid in line 2: '0x10' is not a process id"),
             ("[[target]]\nname = 'a['", "name in line 2: 'a[' is no pattern"),

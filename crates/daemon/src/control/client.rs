@@ -14,7 +14,7 @@ use crate::control::ControlError;
 use crate::control::protocol::{LONGEST_REPLY, Reply, Request};
 
 /// Time for a daemon to accept and to take a request.
-pub(super) const CONNECTING: Duration = Duration::from_secs(2);
+const CONNECTING: Duration = Duration::from_secs(2);
 /// Time for an answer that the daemon has at hand.
 const SOON: Duration = Duration::from_secs(10);
 /// Time for memory to be given back; the daemon answers within a minute, finished or not.

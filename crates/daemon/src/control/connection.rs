@@ -174,6 +174,11 @@ impl Connection {
         }
     }
 
+    /// Whether it belongs to a client that has lost its place: a child that the client forked may keep the connection open.
+    pub(super) fn is_left(&self) -> bool {
+        matches!(&self.stage, Stage::Tracked(tracked) if !tracked.place.is_held())
+    }
+
     /// Whether the connection belongs to a tracked client.
     pub(super) fn is_tracked(&self) -> bool {
         matches!(self.stage, Stage::Tracked(_))

@@ -3,25 +3,25 @@
 //! Owns: the listening socket, and the order in which clients are served. Never touches: the messages (see
 //! [`crate::control::protocol`]), or users' rights.
 //!
-//! Any process may connect, so everything is bounded: connections, connections per user, memory for replies, and the time for each
-//! step. Some connections are reserved for root.
+//! Any process may connect, so everything is bounded: connections, connections per user, memory for replies, the time for each
+//! step, each user's requests a second, and the CPU time for all of this. Some connections are reserved for root.
 
-use std::fs::{self, Permissions};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hugepilot_os::run_directory;
-use hugepilot_os::socket::connect;
+use heat::units::CpuShare;
+use kernel::process::thread_cpu_time;
 use pilot::engine::shared_state::SharedState;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::control::ControlError;
-use crate::control::client::CONNECTING;
+use crate::control::answer::Peer;
 use crate::control::connection::{Bounds, Connection, Going};
+use crate::unix_socket::{self, Bound, Found, found_at};
 
 /// Connections at any time.
 pub(super) const MOST_CONNECTIONS: usize = 64;
@@ -29,18 +29,25 @@ pub(super) const MOST_CONNECTIONS: usize = 64;
 pub(super) const MOST_OF_OTHERS: usize = 48;
 /// Of these, connections of one user.
 pub(super) const MOST_OF_ONE: usize = 8;
+/// Requests of one user within a second.
+pub(super) const MOST_REQUESTS: u32 = 50;
+/// The share of a CPU for answering.
+const MOST_CPU: CpuShare = CpuShare(0.1);
+/// The longest rest for its sake, so that nobody waits long for an answer.
+const LONGEST_REST: Duration = Duration::from_millis(20);
+/// How often places of clients are checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the loop's answers are polled while a client waits for one.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves the control socket until it is dropped.
 #[derive(Debug)]
 pub struct ControlServer {
-    path: PathBuf,
-    /// The socket's inode, so dropping does not remove another daemon's socket.
-    inode: u64,
     /// The thread ends when this closes.
     alive: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+    /// Dropped after the thread has ended.
+    _bound: Bound,
 }
 
 /// The state of the server's thread.
@@ -51,6 +58,9 @@ struct Desk {
     shared_state: SharedState,
     bounds: Bounds,
     connections: Vec<Connection>,
+    /// Each user's requests since then.
+    requests: BTreeMap<u32, u32>,
+    counted_since: Instant,
 }
 
 impl ControlServer {
@@ -65,10 +75,12 @@ impl ControlServer {
     pub(super) fn start_with(shared_state: SharedState, path: &Path, bounds: Bounds) -> Result<Self, ControlError> {
         ensure_free(path)?;
         let unusable = |cause| ControlError::Listen { path: path.to_owned(), cause };
-        let (listener, inode) = listen(path).map_err(unusable)?;
+        // The peer's user id decides what a client may do.
+        let (listener, bound) = unix_socket::listen(path, 0o666).map_err(unusable)?;
         let (alive, end) = UnixStream::pair().map_err(unusable)?;
-        let mut server = Self { path: path.to_owned(), inode, alive: Some(alive), thread: None };
-        let mut desk = Desk { listener, end, shared_state, bounds, connections: Vec::new() };
+        let mut server = Self { _bound: bound, alive: Some(alive), thread: None };
+        let (requests, counted_since) = (BTreeMap::new(), Instant::now());
+        let mut desk = Desk { listener, end, shared_state, bounds, connections: Vec::new(), requests, counted_since };
         let thread = std::thread::Builder::new().name("control".to_owned());
         let started = thread.spawn(move || desk.serve());
         server.thread = Some(started.map_err(|cause| ControlError::Thread { cause })?);
@@ -83,58 +95,32 @@ impl Drop for ControlServer {
             // A panic of the thread has already been reported.
             let _ = thread.join();
         }
-        if fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
-            // The next daemon replaces it anyway.
-            let _ = fs::remove_file(&self.path);
-        }
     }
 }
 
 /// Errors: something other than a dead daemon's socket is there.
 fn ensure_free(path: &Path) -> Result<(), ControlError> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(cause) => return Err(ControlError::Listen { path: path.to_owned(), cause }),
-        Ok(file) if !file.file_type().is_socket() => return Err(ControlError::NotASocket { path: path.to_owned() }),
-        Ok(_) => {}
+    let path = path.to_owned();
+    match found_at(&path) {
+        Ok(Found::Free) => Ok(()),
+        Ok(Found::Taken) => Err(ControlError::Taken { path }),
+        Ok(Found::SomethingElse) => Err(ControlError::NotASocket { path }),
+        Err(cause) => Err(ControlError::Listen { path, cause }),
     }
-    match connect(path, CONNECTING).map_err(|error| (error.kind(), error)) {
-        Err((ErrorKind::ConnectionRefused | ErrorKind::NotFound, _)) => Ok(()),
-        // A daemon that does not accept in time is alive, too.
-        Ok(_) | Err((ErrorKind::WouldBlock, _)) => Err(ControlError::Taken { path: path.to_owned() }),
-        Err((_, cause)) => Err(ControlError::Listen { path: path.to_owned(), cause }),
-    }
-}
-
-/// Binds to a temporary name and renames it, so the socket never has other rights, and a stale one is replaced without a gap.
-fn listen(path: &Path) -> io::Result<(UnixListener, u64)> {
-    path.parent().map_or(Ok(()), run_directory::ensure)?;
-    let unfinished = path.with_extension(format!("new-{}", std::process::id()));
-    let bound = bind(&unfinished).and_then(|bound| fs::rename(&unfinished, path).map(|()| bound));
-    if bound.is_err() {
-        // It may not exist.
-        let _ = fs::remove_file(&unfinished);
-    }
-    bound
-}
-
-fn bind(path: &Path) -> io::Result<(UnixListener, u64)> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path)?;
-    listener.set_nonblocking(true)?;
-    // The peer's user id decides what a client may do.
-    fs::set_permissions(path, Permissions::from_mode(0o666))?;
-    Ok((listener, fs::symlink_metadata(path)?.ino()))
 }
 
 impl Desk {
     fn serve(&mut self) {
+        let mut spent = thread_cpu_time();
         while let Some(ready) = self.wait() {
             self.go_on(&ready);
+            self.connections.retain(|connection| !connection.is_left());
             self.admit();
+            let now = thread_cpu_time();
+            let step = now.saturating_sub(spent);
+            self.shared_state.serving_time().add(step);
+            spent = now;
+            std::thread::sleep(MOST_CPU.rest_after(step).min(LONGEST_REST));
         }
     }
 
@@ -166,6 +152,7 @@ impl Desk {
     fn longest_wait(&self) -> Option<Timespec> {
         let now = Instant::now();
         let waits = self.connections.iter().map(|connection| match connection.awaits() {
+            Some(_) if connection.is_tracked() => CHECK_INTERVAL,
             Some(_) => connection.deadline.saturating_duration_since(now),
             None => POLL_INTERVAL,
         });
@@ -207,11 +194,24 @@ impl Desk {
     /// Refuses a client at once if there is no slot: nobody stays in the kernel's queue, where root could not overtake them.
     fn receive(&mut self, stream: UnixStream) {
         let Ok(connection) = Connection::new(stream, &self.bounds) else { return };
-        if self.has_place(&connection) {
+        if !self.may_ask(connection.peer) {
+            connection.refuse("too many requests within a second; wait until the next");
+        } else if self.has_place(&connection) {
             self.connections.push(connection);
         } else {
             connection.refuse("too many connections at once; try again in a few seconds");
         }
+    }
+
+    /// Counts a request of this user; false if these are too many.
+    fn may_ask(&mut self, peer: Peer) -> bool {
+        if self.counted_since.elapsed() >= Duration::from_secs(1) {
+            self.requests.clear();
+            self.counted_since = Instant::now();
+        }
+        let requests = self.requests.entry(peer.uid).or_default();
+        *requests += 1;
+        peer.is_root() || *requests <= MOST_REQUESTS
     }
 
     fn has_place(&self, newcomer: &Connection) -> bool {

@@ -2,9 +2,9 @@
 //!
 //! Owns: its socket, its bytes and its time limit. Never touches: other connections; it never waits.
 
+use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use pilot::engine::shared_state::SharedState;
@@ -18,7 +18,8 @@ use crate::nonblocking::{read_more, write_more};
 const MOST_TIME: Duration = Duration::from_secs(2);
 
 pub(super) struct Connection {
-    stream: TcpStream,
+    /// A socket is read and written like a file.
+    stream: File,
     deadline: Instant,
     phase: Phase,
 }
@@ -29,10 +30,15 @@ enum Phase {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
+    /// A connection that never blocks.
+    pub(super) fn new(stream: OwnedFd) -> Self {
         let phase = Phase::Reading { request: Vec::new() };
-        Ok(Self { stream, deadline: Instant::now() + MOST_TIME, phase })
+        Self { stream: File::from(stream), deadline: Instant::now() + MOST_TIME, phase }
+    }
+
+    /// Whether its request is not whole yet.
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(self.phase, Phase::Reading { .. })
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -68,7 +74,7 @@ impl Connection {
 }
 
 /// Reads once. None: more is to come.
-fn read(stream: &mut TcpStream, request: &mut Vec<u8>) -> io::Result<Option<Response>> {
+fn read(stream: &mut File, request: &mut Vec<u8>) -> io::Result<Option<Response>> {
     let new_from = request.len();
     match read_more(stream, request, MOST_REQUEST - new_from)? {
         Some(0) => Err(ErrorKind::UnexpectedEof.into()),

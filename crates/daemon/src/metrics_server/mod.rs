@@ -4,21 +4,25 @@
 //! only reads the shared state.
 
 mod connection;
+mod place;
 mod request;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use kernel::process::thread_cpu_time;
+
 use crate::metrics_server::connection::Connection;
+use crate::metrics_server::place::Listener;
+pub use crate::metrics_server::place::MetricsPlace;
 pub use crate::metrics_server::request::{MOST_REQUEST, Response, answer_to};
 use pilot::engine::shared_state::SharedState;
 
-/// Further clients wait in the kernel's queue; each connection ends within its time limit.
+/// Where all are taken, whoever has waited longest without a whole request makes room for the next.
 const MOST_CONNECTIONS: usize = 16;
 /// How long to pause after accepting failed, for example because this process has too many files open.
 const RECOVERY: Duration = Duration::from_millis(100);
@@ -26,7 +30,7 @@ const RECOVERY: Duration = Duration::from_millis(100);
 /// Serves `GET /metrics` until it is dropped.
 #[derive(Debug)]
 pub struct MetricsServer {
-    address: SocketAddr,
+    place: MetricsPlace,
     /// Closing it ends the thread.
     end: Option<io::PipeWriter>,
     thread: Option<JoinHandle<()>>,
@@ -41,32 +45,35 @@ pub enum MetricsError {
          machines, unencrypted. Use a loopback address such as 127.0.0.1:{port}, and let a collector on this machine, or a \
          proxy with TLS and a password, carry them on", port = address.port()
     )]
-    NotLoopback { address: SocketAddr },
-    #[error("cannot serve metrics on {address}: {cause}; choose a port that nobody else listens on")]
-    Listen { address: SocketAddr, cause: io::Error },
-    #[error("cannot start the thread that serves metrics on {address}: {cause}")]
-    Thread { address: SocketAddr, cause: io::Error },
+    NotLoopback { address: std::net::SocketAddr },
+    #[error("cannot serve metrics on {place}: {cause}; choose a port or a path that nobody else listens on")]
+    Listen { place: MetricsPlace, cause: io::Error },
+    #[error("cannot start the thread that serves metrics on {place}: {cause}")]
+    Thread { place: MetricsPlace, cause: io::Error },
 }
 
 impl MetricsServer {
-    /// Listens on a loopback address; port 0 picks a free one.
+    /// Listens at a place; port 0 picks a free one.
     ///
     /// Errors: the address is not a loopback address, it cannot be listened on, or the thread or its pipe cannot be created.
-    pub fn start(shared_state: SharedState, address: SocketAddr) -> Result<Self, MetricsError> {
-        if !address.ip().is_loopback() {
+    pub fn start(shared_state: SharedState, place: &MetricsPlace) -> Result<Self, MetricsError> {
+        if let MetricsPlace::Loopback(address) = *place
+            && !address.ip().is_loopback()
+        {
             return Err(MetricsError::NotLoopback { address });
         }
-        let (listener, address) = listen(address).map_err(|cause| MetricsError::Listen { address, cause })?;
-        let failed = |cause| MetricsError::Thread { address, cause };
+        let unusable = |cause| MetricsError::Listen { place: place.clone(), cause };
+        let (listener, place) = Listener::at(place).map_err(unusable)?;
+        let failed = |cause| MetricsError::Thread { place: place.clone(), cause };
         let (ended, end) = io::pipe().map_err(failed)?;
         let serving = std::thread::Builder::new().name("metrics".to_owned());
         let thread = serving.spawn(move || serve(&listener, &ended, &shared_state)).map_err(failed)?;
-        Ok(Self { address, end: Some(end), thread: Some(thread) })
+        Ok(Self { place, end: Some(end), thread: Some(thread) })
     }
 
     /// Where it listens.
-    pub fn local_address(&self) -> SocketAddr {
-        self.address
+    pub fn place(&self) -> &MetricsPlace {
+        &self.place
     }
 }
 
@@ -80,19 +87,14 @@ impl Drop for MetricsServer {
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
-}
-
-fn serve(listener: &TcpListener, ended: &io::PipeReader, shared_state: &SharedState) {
+fn serve(listener: &Listener, ended: &io::PipeReader, shared_state: &SharedState) {
     let mut connections: Vec<Connection> = Vec::new();
     let mut listen_from = Instant::now();
+    let mut spent = thread_cpu_time();
     loop {
         let now = Instant::now();
-        let listens = connections.len() < MOST_CONNECTIONS && listen_from <= now;
+        let has_room = connections.len() < MOST_CONNECTIONS || connections.iter().any(Connection::is_asking);
+        let listens = has_room && listen_from <= now;
         let wake = connections.iter().map(Connection::deadline).chain((listen_from > now).then_some(listen_from)).min();
         match wait(ended, listens.then_some(listener), &connections, wake) {
             Ok(Woken::Ended) => return,
@@ -103,6 +105,9 @@ fn serve(listener: &TcpListener, ended: &io::PipeReader, shared_state: &SharedSt
             }
         }
         connections.retain_mut(|connection| connection.goes_on(shared_state));
+        let own = thread_cpu_time();
+        shared_state.serving_time().add(own.saturating_sub(spent));
+        spent = own;
         if listens && let Err(error) = accept(listener, &mut connections) {
             tracing::debug!("cannot accept a connection for metrics: {error}");
             listen_from = Instant::now() + RECOVERY;
@@ -119,7 +124,7 @@ enum Woken {
 
 fn wait(
     ended: &io::PipeReader,
-    listener: Option<&TcpListener>,
+    listener: Option<&Listener>,
     connections: &[Connection],
     wake: Option<Instant>,
 ) -> io::Result<Woken> {
@@ -136,10 +141,12 @@ fn wait(
     Ok(if polled[0].revents().is_empty() { Woken::Served } else { Woken::Ended })
 }
 
-fn accept(listener: &TcpListener, connections: &mut Vec<Connection>) -> io::Result<()> {
-    while connections.len() < MOST_CONNECTIONS {
+/// Accepts at most as many as may be there at once.
+fn accept(listener: &Listener, connections: &mut Vec<Connection>) -> io::Result<()> {
+    for _ in 0..MOST_CONNECTIONS {
         match listener.accept() {
-            Ok((stream, _)) => connections.push(Connection::new(stream)?),
+            Ok(_) if !makes_room(connections) => {}
+            Ok(stream) => connections.push(Connection::new(stream)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             // The client has already left.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -147,6 +154,16 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>) -> io::Resu
         }
     }
     Ok(())
+}
+
+/// Whether there is room for one more; closes the connection that has waited longest without a whole request if there is none otherwise.
+fn makes_room(connections: &mut Vec<Connection>) -> bool {
+    if connections.len() < MOST_CONNECTIONS {
+        return true;
+    }
+    // The earliest deadline is the longest wait, and connections are in the order of their beginning.
+    let asking = connections.iter().position(Connection::is_asking);
+    asking.map(|index| connections.remove(index)).is_some()
 }
 
 #[cfg(test)]
