@@ -41,9 +41,10 @@ class Daemon(threading.Thread):
         with contextlib.suppress(OSError, ValueError):
             for sequence in range(1, sys.maxsize):
                 time.sleep(0.5)
-                pages = active(pid)
-                os.pwrite(memory, b"".join(pages), 32)
-                os.pwrite(memory, b"hpslist1" + struct.pack("=QQQ", sequence, len(pages), 0), 0)
+                runs = active(pid)
+                pages = sum(run[1] for run in runs)
+                os.pwrite(memory, b"".join(struct.pack("=QIf", *run) for run in runs), 32)
+                os.pwrite(memory, b"hpslist2" + struct.pack("=QQQ", sequence, len(runs), pages), 0)
                 os.kill(pid, signal)
                 while f'"taken":{sequence}'.encode() not in (line := lines.readline()):
                     if not line:
@@ -52,14 +53,14 @@ class Daemon(threading.Thread):
 
 def active(pid):
     """All private memory, as hot as it gets."""
-    pages = []
+    runs = []
     with open(f"/proc/{pid}/maps", encoding="ascii") as maps:
         for line in maps:
             place, mode, _, _, inode, *name = line.split()
             if mode == "rw-p" and inode == "0" and not (name and name[0].startswith("[stack")):
                 start, end = (int(number, 16) for number in place.split("-"))
-                pages += (struct.pack("=Qd", address, 1000.0) for address in range(start, end, PAGE))
-    return pages
+                runs.append((start, (end - start) // PAGE, 1000.0))
+    return runs
 
 
 class Client:

@@ -14,7 +14,7 @@ use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules, Settings};
 use pilot::machine::{Machine, on_this_machine, require};
 use pilot::words::held_back;
-use reclaim::{Reclaimer, STEP, Store};
+use reclaim::{MechanismState, Reclaimer, STEP, Store};
 use rustix::process::Signal;
 
 use crate::args::DaemonArgs;
@@ -37,8 +37,9 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     let stop = Stop::on(&[Signal::TERM, Signal::INT], SecondSignal::Waits)?;
     let reload = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(Signal::HUP.as_raw(), Arc::clone(&reload))?;
-    let mut machine = Machine::new(observe::open(config.tracker)?, config.max_slowdown);
     let shared_state = SharedState::default();
+    let machine = Machine::new(observe::open(config.tracker)?, config.max_slowdown);
+    let mut machine = machine.serving(shared_state.serving_time().clone());
     let mut pilot = Pilot::lasting(&mut machine, settings(&config)?, stop);
     let mut daemon = Daemon {
         path: &args.config,
@@ -146,9 +147,27 @@ impl Daemon<'_> {
 
     fn change_reclaim(&mut self) {
         let Some(options) = self.config.reclaim.clone() else { return self.end_reclaim() };
-        let Some(work) = &mut self.reclaim_work else { return self.begin_reclaim() };
+        let Some(work) = &mut self.reclaim_work else {
+            self.begin_reclaim();
+            return self.say_what_rights_are_missing();
+        };
         if let Err(error) = work.reclaimer.change(options) {
             say(format_args!("memory is reclaimed as before: {error}"));
+        }
+    }
+
+    /// Reclaim that begins after the start finds CAP_SYS_ADMIN given up, without which not all mechanisms work.
+    fn say_what_rights_are_missing(&self) {
+        let Some(work) = &self.reclaim_work else { return };
+        let state = work.reclaimer.state();
+        let reason = |mechanism: &MechanismState| Some(format!("{}: {}", mechanism.name, mechanism.refused.as_ref()?));
+        let reasons: Vec<String> = state.mechanisms.iter().filter_map(reason).collect();
+        if !reasons.is_empty() {
+            say(format_args!(
+                "memory is reclaimed, but not by every mechanism ({}). CAP_SYS_ADMIN was given up at the start; a restart \
+                 begins with it (systemctl restart hugepilot)",
+                reasons.join("; ")
+            ));
         }
     }
 
@@ -178,7 +197,8 @@ impl Daemon<'_> {
     fn serve_metrics(&mut self) {
         // Free the old address before binding the new one.
         self.metrics = None;
-        let server = self.config.metrics.map(|address| MetricsServer::start(self.shared_state.clone(), address));
+        let start = |place| MetricsServer::start(self.shared_state.clone(), place);
+        let server = self.config.metrics.as_ref().map(start);
         self.metrics = server.and_then(|server| server.inspect_err(|error| say(error)).ok());
     }
 

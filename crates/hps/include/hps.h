@@ -127,7 +127,7 @@ struct hps_options {
   const char *socket;
 };
 
-// An active page. A list's file holds them in the machine's own byte order.
+// An active page.
 struct hps_page {
   // Where it starts; a multiple of 4096.
   uint64_t address;
@@ -168,6 +168,8 @@ struct hps_report {
   uint64_t refused;
   // The errno of the last refusal; 0 if there was none.
   int32_t last_error;
+  // Active pages that are not in the list: the daemon had no room for those walked least.
+  uint64_t left_out;
 };
 
 // What an application knows of its own memory. Each function may be NULL. They are called one at a time, on the library's thread or on

@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::TrackError;
 use crate::list::List;
-use crate::wire::{Head, Notice, Page, Track, VERSION};
+use crate::wire::{Head, Notice, Track, VERSION, WalkedRun};
 
 /// Time for the daemon to accept a connection, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -117,7 +117,7 @@ impl Registration {
         match self.list.read_exact_at(&mut bytes, 0) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
             Err(error) => Err(error),
-            // The pages of the first list are there, but the head, which is written after them, is not.
+            // The runs of the first list are there, but the head, which is written after them, is not.
             Ok(()) if bytes == [0; Head::LEN] => Ok(None),
             Ok(()) => Head::parse(&bytes).map(Some).map_err(io::Error::other),
         }
@@ -125,17 +125,19 @@ impl Registration {
 
     /// Reads instead of mapping: a file truncated under a mapping would kill the program (SIGBUS).
     fn read(&self, head: Head) -> io::Result<List> {
-        let there = self.list.metadata()?.len().saturating_sub(Head::LEN as u64) / Page::LEN as u64;
-        if head.pages > there {
+        let there = self.list.metadata()?.len().saturating_sub(Head::LEN as u64) / WalkedRun::LEN as u64;
+        if head.runs > there {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        List::read(head.pages as usize, |bytes| self.list.read_exact_at(bytes, Head::LEN as u64))
+        let read = |bytes: &mut [u8]| self.list.read_exact_at(bytes, Head::LEN as u64);
+        List::read(head.runs as usize, head.active_pages, read)
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::wire::Page;
     use hugepilot_os::socket::send_with;
     use rustix::fs::{MemfdFlags, memfd_create};
     use std::io::{BufRead, BufReader};
@@ -176,8 +178,13 @@ pub(crate) mod tests {
     pub(crate) const TRACKED: &str = r#"{"version":1,"tracked":{}}"#;
 
     pub(crate) fn write_list(file: &File, sequence: u64, pages: &[Page]) {
-        file.write_all_at(bytemuck::cast_slice(pages), Head::LEN as u64).unwrap();
-        file.write_all_at(&Head { sequence, pages: pages.len() as u64 }.bytes(), 0).unwrap();
+        let runs: Vec<WalkedRun> = WalkedRun::of(pages.iter().copied()).collect();
+        write_runs(file, Head { sequence, runs: runs.len() as u64, active_pages: pages.len() as u64 }, &runs);
+    }
+
+    fn write_runs(file: &File, head: Head, runs: &[WalkedRun]) {
+        file.write_all_at(bytemuck::cast_slice(runs), Head::LEN as u64).unwrap();
+        file.write_all_at(&head.bytes(), 0).unwrap();
     }
 
     pub(crate) fn track() -> Track {
@@ -203,7 +210,7 @@ pub(crate) mod tests {
         assert!(asked.starts_with(r#"{"version":1,"command":"track","track":{"signal":"#), "{asked}");
         assert!(registration.take().unwrap().is_none(), "there is none yet");
         file.write_all_at(&[1], Head::LEN as u64).unwrap();
-        assert!(registration.take().unwrap().is_none(), "its pages are being written");
+        assert!(registration.take().unwrap().is_none(), "its runs are being written");
         let pages: Vec<Page> =
             (0..40_000).map(|number| Page { address: number * 4096, walks_per_second: number as f64 }).collect();
         for sequence in [1, 2, 9] {
@@ -214,7 +221,14 @@ pub(crate) mod tests {
             reader.read_until(b'\n', &mut line).unwrap();
             assert_eq!(Notice::parse(line.strip_suffix(b"\n").unwrap()), Ok(Notice::Taken(sequence)));
         }
-        file.write_all_at(&Head { sequence: 10, pages: 50_000 }.bytes(), 0).unwrap();
+        let run = WalkedRun { address: 4096, pages: 3, walks_per_second: 2.0 };
+        let head = Head { sequence: 10, runs: 1, active_pages: 8 };
+        write_runs(&file, head, &[run]);
+        let cut = registration.take().unwrap().unwrap();
+        assert_eq!((cut.len(), cut.left_out), (3, 5), "the head tells what is left out");
+        write_runs(&file, Head { sequence: 11, ..head }, &[WalkedRun { address: 1, ..run }]);
+        assert!(registration.take().is_err(), "no page begins there");
+        file.write_all_at(&Head { sequence: 12, runs: 50_000, ..head }.bytes(), 0).unwrap();
         assert!(registration.take().is_err(), "it promises more than there is");
         file.write_all_at(b"x", 0).unwrap();
         assert!(registration.take().is_err(), "it is no list");

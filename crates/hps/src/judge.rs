@@ -101,6 +101,8 @@ pub struct Report {
     pub refused: u64,
     /// The errno of the last refusal; 0 if there was none.
     pub last_error: i32,
+    /// Active pages that are not in the list: the daemon had no room for those walked least.
+    pub left_out: u64,
 }
 
 /// The regions of ascending pages, in descending order of page walks.
@@ -194,13 +196,15 @@ impl Limits<'_> {
 /// Works through a list. A region that would grow beyond the limit is compacted instead, if the application can.
 pub(crate) fn work_through(
     pages: &[Page],
+    left_out: u64,
     application: &dyn Application,
     limits: &Limits<'_>,
     by: &mut impl Convert,
 ) -> Report {
     application.begin(pages);
     let regions = regions(pages);
-    let mut report = Report { pages: pages.len() as u64, regions: regions.len() as u64, ..Report::default() };
+    let (pages, region_count) = (pages.len() as u64, regions.len() as u64);
+    let mut report = Report { pages, regions: region_count, left_out, ..Report::default() };
     for region in &regions {
         match application.judge(region) {
             RegionVerdict::Keep => report.kept += 1,
@@ -322,10 +326,11 @@ mod tests {
             .collect();
         let (notes, huge, growth) = (Notes::default(), Allowance::of(REGION + 5), Allowance::of(0));
         let mut by = Converts::default();
-        let report = work_through(&pages, &notes, &Limits { huge: &huge, growth: &growth }, &mut by);
+        let report = work_through(&pages, 3, &notes, &Limits { huge: &huge, growth: &growth }, &mut by);
         assert_eq!(by.converted, [4 * REGION]);
         let counted = (report.pages, report.regions, report.kept, report.converted, report.over_limit);
         assert_eq!(counted, (12, 5, 1, 1, 1));
+        assert_eq!(report.left_out, 3);
         assert_eq!((report.compacted, report.compacted_bytes, report.refused), (1, 64, 1));
         assert_eq!(report.last_error, libc::ENOSPC);
         assert_eq!(*notes.compacted.lock().unwrap(), [7 * REGION, 6 * REGION]);
@@ -345,13 +350,13 @@ mod tests {
         let (huge, growth) = (Allowance::of(2 * REGION), Allowance::of(100));
         let limits = Limits { huge: &huge, growth: &growth };
         let mut by = Converts { missing: 60, ..Converts::default() };
-        let report = work_through(&pages, &Moves, &limits, &mut by);
+        let report = work_through(&pages, 0, &Moves, &limits, &mut by);
         assert_eq!((report.converted, report.compacted, report.compacted_bytes, report.over_limit), (1, 2, 14, 0));
         assert_eq!((huge.used_bytes.load(Ordering::Relaxed), growth.used_bytes.load(Ordering::Relaxed)), (REGION, 60));
-        let report = work_through(&pages[..128], &Judge, &limits, &mut by);
+        let report = work_through(&pages[..128], 0, &Judge, &limits, &mut by);
         assert_eq!((report.converted, report.over_limit), (0, 1), "nobody can compact it");
         by.missing = 40;
-        assert_eq!(work_through(&pages[..128], &Judge, &limits, &mut by).converted, 1, "both limits have room");
+        assert_eq!(work_through(&pages[..128], 0, &Judge, &limits, &mut by).converted, 1, "both limits have room");
     }
 
     #[test]
@@ -359,10 +364,10 @@ mod tests {
         let (huge, growth) = (Allowance::of(REGION), Allowance::of(9));
         let limits = Limits { huge: &huge, growth: &growth };
         let mut by = Converts { missing: 9, refuses: Some(libc::ENOMEM), ..Converts::default() };
-        let report = work_through(&dense(1), &Judge, &limits, &mut by);
+        let report = work_through(&dense(1), 0, &Judge, &limits, &mut by);
         assert_eq!((report.converted, report.refused, report.last_error), (0, 1, libc::ENOMEM));
         assert_eq!((huge.used_bytes.load(Ordering::Relaxed), growth.used_bytes.load(Ordering::Relaxed)), (0, 0));
-        let few = work_through(&dense(1)[..5], &Judge, &limits, &mut by);
+        let few = work_through(&dense(1)[..5], 0, &Judge, &limits, &mut by);
         assert_eq!((few.kept, few.refused), (1, 0), "nobody can compact it");
     }
 }

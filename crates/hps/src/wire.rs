@@ -23,6 +23,8 @@ pub const SHORTEST_INTERVAL_MS: u32 = 100;
 pub const LONGEST_INTERVAL_MS: u32 = 3_600_000;
 /// The most pages in a list: those of a tebibyte.
 pub const MOST_PAGES: u64 = 1 << 28;
+/// The most runs in a list: 16 MiB of them.
+pub const MOST_RUNS: u64 = 1 << 20;
 
 /// How a client is to be tracked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,16 +156,30 @@ fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// The head of a list, at the beginning of its file; the pages follow.
+/// The head of a list, at the beginning of its file; the runs follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// Counts the lists of a client from 1; 0 while there was none.
     pub sequence: u64,
-    /// Pages in it.
-    pub pages: u64,
+    /// Runs in it, at most [`MOST_RUNS`].
+    pub runs: u64,
+    /// Active pages, of which the list has those walked most: it may have no room for all.
+    pub active_pages: u64,
 }
 
-/// An active page. A list's file holds them in the machine's own byte order.
+/// Neighbouring active pages that are walked equally often. A list's file holds them in the machine's own byte order, ascending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct WalkedRun {
+    /// Where the first page starts; a multiple of 4096.
+    pub address: u64,
+    /// How many pages there are.
+    pub pages: u32,
+    /// Page walks a second of each page, about.
+    pub walks_per_second: f32,
+}
+
+/// An active page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Page {
@@ -177,22 +193,73 @@ impl Head {
     /// Bytes that it takes.
     /// cbindgen:ignore
     pub const LEN: usize = 32;
-    const MAGIC: u64 = u64::from_le_bytes(*b"hpslist1");
+    const MAGIC: u64 = u64::from_le_bytes(*b"hpslist2");
 
     /// Its bytes in the file.
     pub fn bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        for (place, word) in bytes.chunks_exact_mut(8).zip([Self::MAGIC, self.sequence, self.pages]) {
+        for (place, word) in bytes.chunks_exact_mut(8).zip([Self::MAGIC, self.sequence, self.runs, self.active_pages]) {
             place.copy_from_slice(&word.to_le_bytes());
         }
         bytes
     }
 
-    /// Errors: it is the head of something else, or announces too many pages.
+    /// Errors: it is the head of something else, or announces too much.
     pub fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, WireError> {
         let word = |number: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * number + byte]));
-        let head = Self { sequence: word(1), pages: word(2) };
-        if word(0) == Self::MAGIC && head.pages <= MOST_PAGES { Ok(head) } else { Err(WireError::List) }
+        let head = Self { sequence: word(1), runs: word(2), active_pages: word(3) };
+        if word(0) == Self::MAGIC && head.runs <= MOST_RUNS { Ok(head) } else { Err(WireError::List) }
+    }
+}
+
+impl WalkedRun {
+    /// Bytes that it takes.
+    /// cbindgen:ignore
+    pub const LEN: usize = size_of::<Self>();
+
+    /// Ascending pages as runs.
+    pub fn of(pages: impl Iterator<Item = Page>) -> impl Iterator<Item = Self> {
+        let mut pages = pages.peekable();
+        std::iter::from_fn(move || {
+            let Page { address, walks_per_second } = pages.next()?;
+            let mut run = Self { address, pages: 1, walks_per_second: walks_per_second as f32 };
+            while pages.next_if(|next| run.is_continued_by(next)).is_some() {
+                run.pages += 1;
+            }
+            Some(run)
+        })
+    }
+
+    fn is_continued_by(&self, next: &Page) -> bool {
+        self.address.checked_add(u64::from(self.pages) * PAGE) == Some(next.address)
+            && self.walks_per_second == next.walks_per_second as f32
+            && self.pages < u32::MAX
+    }
+
+    /// The pages of ascending runs.
+    ///
+    /// Errors: they are not ascending, are more than [`MOST_PAGES`], or are walked at an impossible rate, which no application could sort by.
+    pub fn pages(runs: &[Self]) -> Result<impl Iterator<Item = Page>, WireError> {
+        let (mut end, mut pages) = (0, 0);
+        for run in runs {
+            let len = u64::from(run.pages) * PAGE;
+            let is_next = run.address >= end && run.address.is_multiple_of(PAGE) && run.pages > 0;
+            let is_walked = (0.0..f32::INFINITY).contains(&run.walks_per_second);
+            end = run.address.checked_add(len).filter(|_| is_next && is_walked).ok_or(WireError::List)?;
+            pages += u64::from(run.pages);
+        }
+        if pages > MOST_PAGES {
+            return Err(WireError::List);
+        }
+        let of_run = |run: &Self| {
+            let Self { address, walks_per_second, .. } = *run;
+            let page = move |number| Page {
+                address: address + u64::from(number) * PAGE,
+                walks_per_second: walks_per_second.into(),
+            };
+            (0..run.pages).map(page)
+        };
+        Ok(runs.iter().flat_map(of_run))
     }
 }
 
@@ -200,6 +267,9 @@ impl Page {
     /// Bytes that it takes.
     pub const LEN: usize = size_of::<Self>();
 }
+
+/// Bytes of a base page.
+const PAGE: u64 = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -237,10 +307,41 @@ mod tests {
 
     #[test]
     fn a_head_of_something_else_or_of_too_much_is_refused() {
-        let head = Head { sequence: 3, pages: MOST_PAGES };
+        let head = Head { sequence: 3, runs: MOST_RUNS, active_pages: u64::MAX };
         assert_eq!(Head::parse(&head.bytes()), Ok(head));
         assert_eq!(Head::parse(&[0; Head::LEN]), Err(WireError::List));
-        assert!(Head::parse(&Head { pages: MOST_PAGES + 1, ..head }.bytes()).is_err());
+        assert!(Head::parse(&Head { runs: MOST_RUNS + 1, ..head }.bytes()).is_err());
+    }
+
+    fn run(address: u64, pages: u32, walks_per_second: f32) -> WalkedRun {
+        WalkedRun { address, pages, walks_per_second }
+    }
+
+    #[test]
+    fn neighbours_that_are_walked_alike_are_one_run() {
+        let page = |number: u64, walks_per_second| Page { address: number * PAGE, walks_per_second };
+        let pages = [page(1, 2.5), page(2, 2.5), page(3, 7.0), page(5, 7.0), page(6, 7.0)];
+        let runs: Vec<WalkedRun> = WalkedRun::of(pages.into_iter()).collect();
+        assert_eq!(runs, [run(PAGE, 2, 2.5), run(3 * PAGE, 1, 7.0), run(5 * PAGE, 2, 7.0)]);
+        assert_eq!(WalkedRun::pages(&runs).unwrap().collect::<Vec<_>>(), pages);
+    }
+
+    #[test]
+    fn runs_that_no_daemon_writes_are_refused() {
+        let many = MOST_PAGES as u32;
+        assert!(WalkedRun::pages(&[run(0, many, 1.0)]).is_ok());
+        for runs in [
+            vec![run(0, many, 1.0), run(u64::from(many) * PAGE, 1, 1.0)],
+            vec![run(PAGE, 2, 1.0), run(2 * PAGE, 1, 1.0)],
+            vec![run(PAGE + 8, 1, 1.0)],
+            vec![run(PAGE, 0, 1.0)],
+            vec![run(u64::MAX - PAGE + 1, 1, 1.0)],
+            vec![run(PAGE, 1, f32::NAN)],
+            vec![run(PAGE, 1, f32::INFINITY)],
+            vec![run(PAGE, 1, -1.0)],
+        ] {
+            assert!(WalkedRun::pages(&runs).is_err(), "{runs:?}");
+        }
     }
 
     proptest! {
@@ -248,6 +349,15 @@ mod tests {
         fn any_bytes_are_understood_or_refused(bytes: Vec<u8>, head: [u8; Head::LEN]) {
             let _ = Notice::parse(&bytes);
             let _ = Head::parse(&head);
+        }
+
+        #[test]
+        fn pages_come_back_as_they_were(numbers in proptest::collection::btree_set(0..9_000u64, 0..300), kinds in 1..4u64) {
+            let page = |number: u64| Page { address: number * PAGE, walks_per_second: (number % kinds) as f64 };
+            let pages: Vec<Page> = numbers.into_iter().map(page).collect();
+            let runs: Vec<WalkedRun> = WalkedRun::of(pages.iter().copied()).collect();
+            prop_assert!(runs.len() <= pages.len());
+            prop_assert_eq!(WalkedRun::pages(&runs).unwrap().collect::<Vec<_>>(), pages);
         }
 
         #[test]

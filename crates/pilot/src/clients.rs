@@ -9,12 +9,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hps::wire::{Head, Notice, Page, Track};
+use hps::wire::{Head, Notice, Track, WalkedRun};
 use hugepilot_os::PidFd;
 use hugepilot_os::signals::Addressee;
-use kernel::Root;
 use kernel::process::{self, ProcessStatus};
 use kernel::target::Process;
+use kernel::{KernelError, Root};
 use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
 
 /// The most clients at once.
@@ -63,11 +63,11 @@ pub trait Mailbox: std::fmt::Debug + Send + Sync {
     /// Whether the program that registered still runs in the process.
     fn is_there(&self) -> bool;
 
-    /// Frees the memory of a list that was taken. Errors: the list cannot be shortened.
+    /// Frees the memory of a list that was taken, or never will be. Errors: the list cannot be shortened.
     fn clear(&self) -> io::Result<()>;
 
-    /// Writes a list: first the pages, then the head that announces them. Errors: there is no memory for it.
-    fn write(&self, head: Head, pages: &mut dyn Iterator<Item = Page>) -> io::Result<()>;
+    /// Writes a list: first the runs, then the head that announces them. Errors: there is no memory for it.
+    fn write(&self, head: Head, runs: &mut dyn Iterator<Item = WalkedRun>) -> io::Result<()>;
 
     /// Signals that a list of this many pages is there. Errors: the process must not be signalled, or has ended.
     fn tell(&self, signal: i32, pages: u64) -> io::Result<Told>;
@@ -94,25 +94,36 @@ struct ListFile {
     addressee: Addressee,
 }
 
-/// Pages written at a time.
+/// Runs written at a time.
 const AT_ONCE: usize = 1 << 14;
+
+impl Drop for ListFile {
+    fn drop(&mut self) {
+        // The client has the file open, too, and may keep it.
+        let _ = self.list.set_len(0);
+    }
+}
 
 impl Mailbox for ListFile {
     fn is_there(&self) -> bool {
-        Program::of(self.pid) == Some(self.program)
+        match Program::of(self.pid) {
+            Ok(program) => program == self.program,
+            // For example for lack of file descriptors.
+            Err(error) => !error.is_gone(),
+        }
     }
 
     fn clear(&self) -> io::Result<()> {
-        self.list.set_len(Head::LEN as u64)
+        self.list.set_len(0)
     }
 
-    fn write(&self, head: Head, pages: &mut dyn Iterator<Item = Page>) -> io::Result<()> {
-        let mut pages = pages.peekable();
+    fn write(&self, head: Head, runs: &mut dyn Iterator<Item = WalkedRun>) -> io::Result<()> {
+        let mut runs = runs.peekable();
         let mut offset = Head::LEN as u64;
-        while pages.peek().is_some() {
-            let piece: Vec<Page> = pages.by_ref().take(AT_ONCE).collect();
+        while runs.peek().is_some() {
+            let piece: Vec<WalkedRun> = runs.by_ref().take(AT_ONCE).collect();
             self.list.write_all_at(bytemuck::cast_slice(&piece), offset)?;
-            offset += (piece.len() * Page::LEN) as u64;
+            offset += (piece.len() * WalkedRun::LEN) as u64;
         }
         self.list.write_all_at(&head.bytes(), 0)
     }
@@ -137,12 +148,12 @@ struct Program {
 }
 
 impl Program {
-    /// The program there now; None if it has ended.
-    fn of(pid: u32) -> Option<Self> {
+    /// The program there now. Errors: the process has ended (`is_gone`), or cannot be read.
+    fn of(pid: u32) -> Result<Self, KernelError> {
         let root = Root::host();
-        let status = ProcessStatus::read(&root, pid).ok()?;
+        let status = ProcessStatus::read(&root, pid)?;
         let user_ids = [status.uid, status.effective_uid, status.saved_uid];
-        Some(Self { user_ids, address_space: process::address_space(&root, pid).ok().flatten() })
+        Ok(Self { user_ids, address_space: process::address_space(&root, pid)? })
     }
 
     fn is_of(&self, uid: u32) -> bool {
@@ -186,8 +197,13 @@ impl Clients {
         // While it is held and lives, no other process can have its id.
         let process = Process::of(&Root::host(), pid).filter(|_| !held.has_exited());
         let process = process.ok_or(ClientError::Ended { pid })?;
-        let program = Program::of(pid).filter(|program| uid == 0 || program.is_of(uid));
-        let program = program.ok_or(ClientError::NotOwned { pid, uid })?;
+        let program = Program::of(pid).map_err(|error| match error.is_gone() {
+            true => ClientError::Ended { pid },
+            false => refused(io::Error::other(error)),
+        })?;
+        if uid != 0 && !program.is_of(uid) {
+            return Err(ClientError::NotOwned { pid, uid });
+        }
         let addressee = addressee(&held, &track)?;
         let list = memfd_create("hugepilot-list", MemfdFlags::CLOEXEC).map_err(|error| refused(error.into()))?;
         let handed_over = readable(&list).map_err(refused)?;
@@ -258,6 +274,11 @@ impl Registered {
 }
 
 impl Place {
+    /// Whether it is still the client's: whoever has ended, or runs another program, loses it.
+    pub fn is_held(&self) -> bool {
+        self.clients.locked().clients.contains_key(&self.id)
+    }
+
     /// Records a notice from the client.
     pub fn note(&self, notice: Notice) {
         let mut registered = self.clients.locked();
@@ -330,6 +351,7 @@ mod tests {
         clients.locked().clients.get_mut(id).unwrap().mailbox = Arc::new(ListFile { pid, program, list, addressee });
         assert!(!clients.all()[0].1.is_there(), "as after exec");
         let (again, _list) = clients.enter(pid, uid, track()).expect("who is gone is no hindrance");
+        assert!(!place.is_held() && again.is_held());
         drop(place);
         assert!(clients.hold(own), "the place of another is its own");
         drop(again);

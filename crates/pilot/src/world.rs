@@ -81,7 +81,7 @@ pub trait World {
     /// The current time.
     fn now(&self) -> Instant;
 
-    /// CPU time used by this program.
+    /// CPU time used by this program, without that of threads that answer users. It may go back a little, by what these have not reported yet.
     fn cpu_time(&self) -> Nanos;
 
     /// Rests until then. Errors: a stop was requested.

@@ -24,7 +24,12 @@ pub(super) fn reclaim(args: &ReclaimArgs) -> anyhow::Result<()> {
 
 fn status(args: &ReclaimArgs) -> anyhow::Result<()> {
     let root = Root::host();
-    let (state, now) = (Store::read()?, MemoryReading::now(&root)?);
+    let now = MemoryReading::now(&root)?;
+    // A state that cannot be read hides only itself.
+    let state = Store::read().unwrap_or_else(|error| {
+        eprintln!("hugepilot: {error}");
+        None
+    });
     if let Some(path) = &args.plot {
         plot(path, state.as_ref())?;
     }

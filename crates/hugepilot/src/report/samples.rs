@@ -155,6 +155,7 @@ pub(super) fn pilot_state() -> State {
             resting: true,
             active_pages: 123_456,
             lists: 7,
+            left_alone: None,
         }],
         reclaim: None,
         ..State::default()

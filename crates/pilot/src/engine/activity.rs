@@ -5,10 +5,11 @@
 //! A page first seen some time after the bits were cleared is walked about once in that time. Reads at growing intervals thus separate pages of very
 //! different rates at the cost of clearing once.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hps::wire::{Page, Range};
+use hps::wire::{Page, Range, WalkedRun};
 
 use heat::Heat;
 use heat::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
@@ -26,8 +27,30 @@ pub(super) struct Activity {
 struct Seen {
     /// Walks a second of each page that the scan saw.
     at_once: f64,
-    /// For each page the number of the read that saw it first, from 1; 0 if none did.
-    first_read: [u8; PAGES_PER_REGION],
+    first_reads: FirstReads,
+    /// Whether the bits of some pages could not be cleared.
+    is_partly_unobserved: bool,
+}
+
+/// For each page the number of the read that saw it first, from 1; 0 if none did, [`UNOBSERVED`] if no read can tell. Half a byte each: there may be
+/// tens of thousands of regions.
+#[derive(Debug)]
+struct FirstReads([u8; PAGES_PER_REGION / 2]);
+
+/// Stands for no read.
+const UNOBSERVED: u8 = 15;
+
+impl FirstReads {
+    fn get(&self, page: usize) -> u8 {
+        self.0[page / 2] >> (page % 2 * 4) & 15
+    }
+
+    /// Unless another read saw the page before.
+    fn note(&mut self, page: usize, read: u8) {
+        if self.get(page) == 0 {
+            self.0[page / 2] |= read << (page % 2 * 4);
+        }
+    }
 }
 
 impl Activity {
@@ -37,9 +60,27 @@ impl Activity {
             let (start, end) = (region.start.0, region.start.0 + HUGE_PAGE);
             ranges.is_empty() || ranges.iter().any(|range| range.start < end && start < range.end)
         };
-        let regions = heat.regions.iter().filter(|region| concerns_clients(region) && of_interest(region));
+        let was_observed = |region: &&Region| usize::from(region.unobserved) < region.present.len().max(1);
+        let regions = heat.regions.iter().filter(was_observed);
+        let regions = regions.filter(|region| concerns_clients(region) && of_interest(region));
         let regions = regions.map(|region| (region.start, Seen::of(region))).collect();
         Self { regions, reads: vec![heat.window.duration()] }
+    }
+
+    /// Whether the bits of some pages were not cleared: [`Activity::mask`] must then be told which bits are set right after the scan.
+    pub(super) fn has_stale_bits(&self) -> bool {
+        self.regions.values().any(|seen| seen.is_partly_unobserved)
+    }
+
+    /// Leaves out pages whose bits are set though the scan did not see them walked: they were never cleared and tell nothing.
+    pub(super) fn mask(&mut self, start: Address, set: &PageSet) {
+        let Some(seen) = self.regions.get_mut(&start).filter(|seen| seen.is_partly_unobserved) else { return };
+        set.iter().for_each(|page| seen.first_reads.note(page, UNOBSERVED));
+    }
+
+    /// Regions that it remembers.
+    pub(super) fn regions(&self) -> u64 {
+        self.regions.len() as u64
     }
 
     /// Begins another read, this long after the clearing.
@@ -51,10 +92,7 @@ impl Activity {
     pub(super) fn note(&mut self, start: Address, walked: &PageSet) {
         let number = self.reads.len() as u8;
         let Some(seen) = self.regions.get_mut(&start) else { return };
-        for page in walked.iter() {
-            let first = &mut seen.first_read[page];
-            *first = if *first == 0 { number } else { *first };
-        }
+        walked.iter().for_each(|page| seen.first_reads.note(page, number));
     }
 
     /// The active pages in these ranges, or everywhere if there are none, ascending.
@@ -62,12 +100,42 @@ impl Activity {
         let of_interest =
             |address: u64| ranges.is_empty() || ranges.iter().any(|range| (range.start..range.end).contains(&address));
         let all = self.regions.iter().flat_map(|(start, seen)| {
-            seen.first_read.iter().enumerate().filter(|(_, read)| **read > 0).map(|(page, &read)| Page {
+            let reads = (0..PAGES_PER_REGION).map(|page| (page, seen.first_reads.get(page)));
+            reads.filter(|(_, read)| !matches!(*read, 0 | UNOBSERVED)).map(|(page, read)| Page {
                 address: start.0 + page as u64 * BASE_PAGE,
                 walks_per_second: if read == 1 { seen.at_once } else { self.rate(read) },
             })
         });
         all.filter(move |page| of_interest(page.address))
+    }
+
+    /// The same as runs, at most so many: those walked most.
+    pub(super) fn hottest_runs(&self, ranges: &[Range], most: u64) -> impl Iterator<Item = WalkedRun> {
+        let (least, mut room) = self.least_rate(ranges, most);
+        WalkedRun::of(self.pages(ranges)).filter(move |run| match run.walks_per_second.total_cmp(&least) {
+            Ordering::Greater => true,
+            Ordering::Equal if room > 0 => {
+                room -= 1;
+                true
+            }
+            Ordering::Equal | Ordering::Less => false,
+        })
+    }
+
+    /// The least rate of the most walked runs, at most so many; and how many of that very rate they are.
+    fn least_rate(&self, ranges: &[Range], most: u64) -> (f32, u64) {
+        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+        // The bits of numbers that are not negative are in their order.
+        WalkedRun::of(self.pages(ranges))
+            .for_each(|run| *counts.entry(run.walks_per_second.to_bits()).or_default() += 1);
+        let mut room = most;
+        for (bits, count) in counts.into_iter().rev() {
+            if count >= room {
+                return (f32::from_bits(bits), room);
+            }
+            room -= count;
+        }
+        (f32::NEG_INFINITY, 0)
     }
 
     /// Page walks a second in these ranges, or everywhere if there are none.
@@ -84,9 +152,10 @@ impl Activity {
 
 impl Seen {
     fn of(region: &Region) -> Self {
-        let mut first_read = [0; PAGES_PER_REGION];
-        region.walked.iter().for_each(|page| first_read[page] = 1);
-        Self { at_once: region.walks_per_second / region.walked.len().max(1) as f64, first_read }
+        let mut first_reads = FirstReads([0; PAGES_PER_REGION / 2]);
+        region.walked.iter().for_each(|page| first_reads.note(page, 1));
+        let at_once = region.walks_per_second / region.walked.len().max(1) as f64;
+        Self { at_once, first_reads, is_partly_unobserved: region.unobserved > 0 }
     }
 }
 
@@ -141,5 +210,41 @@ mod tests {
         assert_eq!(activity.pages(&[Range { start: 0, end: 1 }]).count(), 0);
         let kept = Activity::of(&heat, &[range(3, 511, 512)]).regions;
         assert_eq!(kept.into_keys().collect::<Vec<_>>(), [at(3)], "no others take memory");
+        let run = |page: Page, pages| WalkedRun {
+            address: page.address,
+            pages,
+            walks_per_second: page.walks_per_second as f32,
+        };
+        let runs = |most| activity.hottest_runs(&[], most).collect::<Vec<WalkedRun>>();
+        let whole = [run(all[0], 1), run(all[1], 1), run(all[2], 1), run(all[3], 1), run(all[4], 1)];
+        assert_eq!((runs(5), runs(99)), (whole.to_vec(), whole.to_vec()));
+        assert_eq!((runs(4), runs(1), runs(0)), (whole[..4].to_vec(), whole[..1].to_vec(), Vec::new()));
+    }
+
+    #[test]
+    fn bits_that_were_not_cleared_are_no_activity() {
+        let observed = Region { walked: set(&[0, 5]), ..region(1, 40.0, 0) };
+        let partly = Region { unobserved: 2, walked: set(&[3]), ..region(2, 40.0, 0) };
+        let locked = Region { unobserved: 512, walked: PageSet::NONE, ..region(3, 0.0, 0) };
+        let mut activity = Activity::of(&heat_of(vec![observed, partly, locked]), &[]);
+        assert!(activity.has_stale_bits());
+        for number in 1..=3 {
+            activity.mask(at(number), &set(&[3, 7, 8]));
+        }
+        activity.begin_read(Duration::from_millis(700));
+        for number in 1..=3 {
+            activity.note(at(number), &set(&[3, 7, 8, 9]));
+        }
+        let seen: Vec<u64> = activity.pages(&[]).map(|page| page.address / BASE_PAGE).collect();
+        let page = |number: u64, page: u64| at(number).0 / BASE_PAGE + page;
+        assert_eq!(
+            seen,
+            [0, 3, 5, 7, 8, 9]
+                .map(|each| page(1, each))
+                .into_iter()
+                .chain([page(2, 3), page(2, 9)])
+                .collect::<Vec<_>>()
+        );
+        assert!(!Activity::of(&heat_of(vec![region(1, 40.0, 100)]), &[]).has_stale_bits());
     }
 }

@@ -16,6 +16,8 @@ const SAVED_UP: Duration = Duration::from_secs(30);
 /// The same for fast promotion, in the first minutes: PostgreSQL with 100 connections and 12 GiB took 2 s of CPU time until all was promoted.
 const SAVED_UP_FAST: Duration = Duration::from_secs(300);
 const FIRST_MINUTES: Duration = Duration::from_secs(180);
+/// The longest time for which debts silence a pilot, unless a single scan takes longer to earn.
+const MOST_DEBT: Duration = Duration::from_secs(60);
 
 /// What was spent, as the time in which a share of a CPU earns it.
 #[derive(Debug)]
@@ -38,11 +40,17 @@ impl Account {
         Self::full(SAVED_UP, now)
     }
 
+    /// An account that saves nothing up.
+    pub(super) fn unsaved(now: Instant) -> Self {
+        Self::full(Duration::ZERO, now)
+    }
+
     /// Enters what takes this long to earn.
     pub(super) fn enter(&mut self, to_earn: Duration, now: Instant) {
         // Time unspent long before the last entry is lost.
         let saved_from = self.entered_at.checked_sub(self.saves).unwrap_or(self.spent_until);
-        self.spent_until = self.spent_until.max(saved_from) + to_earn;
+        let spent_until = self.spent_until.max(saved_from) + to_earn;
+        self.spent_until = spent_until.min(now + to_earn.max(MOST_DEBT));
         self.entered_at = now;
     }
 
@@ -165,6 +173,18 @@ mod tests {
         budget.charge(before + Nanos(2_500_000_000), Nanos(0), start + FIRST_MINUTES);
         budget.charge(before + Nanos(2_800_000_000), Nanos(0), start + FIRST_MINUTES + SECOND);
         assert_eq!(budget.free_at(), start + FIRST_MINUTES, "after some minutes no more is saved up than usual");
+    }
+
+    #[test]
+    fn many_debts_are_forgiven_and_one_is_earned() {
+        let start = Instant::now();
+        let mut budget = Budget::new(CpuShare(0.01), Nanos(0), start);
+        for tenths in 1..=100 {
+            budget.charge(Nanos(tenths * 100_000_000), Nanos(0), start);
+        }
+        assert_eq!(budget.free_at(), start + 60 * SECOND, "10 s were spent, which 1000 s would earn");
+        budget.charge(Nanos(12_000_000_000), Nanos(0), start);
+        assert_eq!(budget.free_at(), start + 200 * SECOND);
     }
 
     #[test]

@@ -1,48 +1,100 @@
-//! The share of the CPU time that observing clients may take.
+//! The share of the CPU time and of the loop's time that observing clients may take, and the memory that it may take.
 //!
-//! Owns: an account for each user with clients. Never touches: the account of all CPU time ([`crate::engine::Budget`]), to which the same time is
-//! charged.
+//! Owns: an account for each user with clients, and each client's part of the memory. Never touches: the account of all CPU time
+//! ([`crate::engine::Budget`]), to which the same time is charged.
 //!
 //! While there are targets, clients take at most half of it, in equal parts for each user: no user can take from another, and targets keep the other
-//! half, however many clients there are. As in the account of all CPU time, a user's unspent time is saved up: a program that has just begun needs
+//! half, however many clients there are. A scan mostly waits, and nobody else is scanned meanwhile, so the same holds for the time that it takes. As in the account of all CPU time, a user's unspent time is saved up: a program that has just begun needs
 //! several lists at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Sum;
 use std::time::Instant;
 
-use heat::units::{CpuShare, Nanos};
+use heat::units::{Bytes, CpuShare, Nanos};
 
 use crate::engine::budget::Account;
 
 /// The clients' part of the CPU time for observing, while there are targets.
 const BESIDE_TARGETS: f64 = 0.5;
+/// The clients' part of the loop's time, while there are targets.
+const TIME_BESIDE_TARGETS: CpuShare = CpuShare(0.15);
+/// The most regions of a client, by its page tables: those of 128 GiB.
+pub(super) const MOST_REGIONS: u64 = 1 << 16;
+/// What all clients may take, of the 256 MiB that the shipped unit allows: each region takes some 300 bytes while its pages are read.
+const OF_ALL: Room = Room { list: Bytes(64 << 20), regions: 4 * MOST_REGIONS };
+/// What one user's clients may take.
+const OF_ONE: Room = Room { list: Bytes(16 << 20), regions: MOST_REGIONS };
+
+/// Memory of clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Of lists that were written.
+    pub(super) list: Bytes,
+    /// Regions whose pages are being read.
+    pub(super) regions: u64,
+}
+
+impl Room {
+    /// The room for a client. For its list: its part of what its user's lists may take, if so much is left of all. For its regions: what its user's
+    /// other clients leave. `of_user` is the number of this user's clients, `taken_by_user` what the other ones take, and `taken` what all others take.
+    pub(super) fn of_client(users: usize, of_user: usize, taken_by_user: Room, taken: Room) -> Room {
+        let users = users.max(1) as u64;
+        let list = OF_ONE.list.0.min(OF_ALL.list.0 / users) / of_user.max(1) as u64;
+        let regions = OF_ONE.regions.min(OF_ALL.regions / users).saturating_sub(taken_by_user.regions);
+        Room {
+            list: Bytes(list.min(OF_ALL.list.0.saturating_sub(taken.list.0))),
+            regions: regions.min(OF_ALL.regions.saturating_sub(taken.regions)),
+        }
+    }
+}
+
+impl Sum for Room {
+    fn sum<I: Iterator<Item = Room>>(rooms: I) -> Room {
+        rooms.fold(Room::default(), |sum, each| Room {
+            list: Bytes(sum.list.0 + each.list.0),
+            regions: sum.regions + each.regions,
+        })
+    }
+}
 
 /// When each user's clients may be scanned again.
 #[derive(Debug, Default)]
 pub(super) struct ClientBudget {
-    /// Each user's share.
+    /// Each user's share of CPU time, and of the loop's time.
     share: CpuShare,
-    accounts: BTreeMap<u32, Account>,
+    time_share: CpuShare,
+    accounts: BTreeMap<u32, UserAccount>,
+}
+
+/// What one user's clients took.
+#[derive(Debug)]
+struct UserAccount {
+    cpu: Account,
+    time: Account,
 }
 
 impl ClientBudget {
     /// Divides the share among users with clients. A user without clients is forgotten only once a new account would be no better; otherwise leaving
     /// and coming back would cancel the debt.
     pub(super) fn divide(&mut self, all: CpuShare, has_targets: bool, users: &BTreeSet<u32>, now: Instant) {
-        self.accounts.retain(|user, account| users.contains(user) || !account.is_full(now));
-        users.iter().for_each(|user| _ = self.accounts.entry(*user).or_insert_with(|| Account::usual(now)));
-        let part = if has_targets { BESIDE_TARGETS } else { 1.0 };
-        self.share = CpuShare(all.0 * part / users.len().max(1) as f64);
+        self.accounts.retain(|user, account| users.contains(user) || !account.cpu.is_full(now));
+        let new = || UserAccount { cpu: Account::usual(now), time: Account::unsaved(now) };
+        users.iter().for_each(|user| _ = self.accounts.entry(*user).or_insert_with(new));
+        let (part, time) = if has_targets { (BESIDE_TARGETS, TIME_BESIDE_TARGETS) } else { (1.0, CpuShare(1.0)) };
+        let of_each = |share: f64| CpuShare(share / users.len().max(1) as f64);
+        (self.share, self.time_share) = (of_each(all.0 * part), of_each(time.0));
     }
 
     pub(super) fn is_free(&self, user: u32, now: Instant) -> bool {
-        self.accounts.get(&user).is_none_or(|account| account.is_free(now))
+        self.accounts.get(&user).is_none_or(|account| account.cpu.is_free(now) && account.time.is_free(now))
     }
 
-    /// Enters what was spent for a client of this user.
-    pub(super) fn charge(&mut self, user: u32, spent: Nanos, now: Instant) {
+    /// Enters what a client of this user has cost: CPU time, and time of the loop.
+    pub(super) fn charge(&mut self, user: u32, spent: Nanos, time: Nanos, now: Instant) {
         if let Some(account) = self.accounts.get_mut(&user) {
-            account.enter(self.share.rest_after(spent), now);
+            account.cpu.enter(self.share.rest_after(spent), now);
+            account.time.enter(self.time_share.rest_after(time), now);
         }
     }
 }
@@ -71,18 +123,52 @@ mod tests {
         let now = Instant::now();
         let mut budget = ClientBudget::default();
         budget.divide(ALL, true, &BTreeSet::from([1, 2]), now);
-        budget.charge(1, earned_in(29, 0.25), now);
+        budget.charge(1, earned_in(29, 0.25), Nanos(0), now);
         assert_eq!((free_after(&budget, 1, now), free_after(&budget, 2, now)), (0, 0), "half a minute is saved up");
-        budget.charge(1, earned_in(3, 0.25), now);
+        budget.charge(1, earned_in(3, 0.25), Nanos(0), now);
         assert_eq!((free_after(&budget, 1, now), free_after(&budget, 2, now)), (2, 0), "each has an account");
-        budget.charge(1, earned_in(4, 0.25), now);
+        budget.charge(1, earned_in(4, 0.25), Nanos(0), now);
         assert_eq!(free_after(&budget, 1, now), 6, "debts add up");
         budget.divide(ALL, true, &BTreeSet::from([1]), now);
-        budget.charge(1, earned_in(4, 0.5), now);
+        budget.charge(1, earned_in(4, 0.5), Nanos(0), now);
         assert_eq!(free_after(&budget, 1, now), 10, "alone it has the whole half");
         budget.divide(ALL, false, &BTreeSet::from([1]), now);
-        budget.charge(1, earned_in(4, 1.0), now);
+        budget.charge(1, earned_in(4, 1.0), Nanos(0), now);
         assert_eq!(free_after(&budget, 1, now), 14, "and without targets all");
+    }
+
+    #[test]
+    fn users_have_equal_parts_of_the_time() {
+        let now = Instant::now();
+        let mut budget = ClientBudget::default();
+        budget.divide(ALL, true, &BTreeSet::from([1, 2]), now);
+        budget.charge(1, Nanos(0), Nanos(300_000_000), now);
+        assert_eq!((free_after(&budget, 1, now), free_after(&budget, 2, now)), (4, 0), "nothing is saved up");
+        budget.divide(ALL, false, &BTreeSet::from([2]), now);
+        budget.charge(2, Nanos(0), Nanos(3_000_000_000), now);
+        assert_eq!(free_after(&budget, 2, now), 3, "without targets it is all theirs");
+    }
+
+    #[test]
+    fn clients_share_a_memory_that_has_a_bound() {
+        const MIB: u64 = 1 << 20;
+        let nothing = Room::default();
+        assert_eq!(Room::of_client(1, 1, nothing, nothing), OF_ONE);
+        let lists = |users, of_user, taken| {
+            Room::of_client(users, of_user, nothing, Room { list: Bytes(taken), regions: 0 }).list
+        };
+        assert_eq!(lists(4, 8, 0), Bytes(2 * MIB), "a user's clients share");
+        assert_eq!(lists(64, 1, 0), Bytes(MIB), "users share");
+        assert_eq!(lists(1, 1, OF_ALL.list.0 - 5), Bytes(5), "what others have is taken");
+        assert_eq!(lists(1, 1, OF_ALL.list.0 + 5), Bytes(0));
+        let regions = |users, of_user, of_all| {
+            let taken = |regions| Room { list: Bytes(0), regions };
+            Room::of_client(users, 1, taken(of_user), taken(of_all)).regions
+        };
+        assert_eq!(regions(3, 0, 2 * MOST_REGIONS), MOST_REGIONS, "a few large ones are read at once");
+        assert_eq!(regions(8, 0, 0), MOST_REGIONS / 2, "users share");
+        assert_eq!(regions(1, MOST_REGIONS - 7, MOST_REGIONS - 7), 7, "a user's clients wait for each other");
+        assert_eq!(regions(1, 0, OF_ALL.regions - 9), 9);
     }
 
     #[test]
@@ -90,10 +176,10 @@ mod tests {
         let now = Instant::now();
         let (mut budget, user) = (ClientBudget::default(), BTreeSet::from([1]));
         budget.divide(ALL, true, &user, now);
-        budget.charge(1, earned_in(40, 0.5), now);
+        budget.charge(1, earned_in(40, 0.5), Nanos(0), now);
         budget.divide(ALL, true, &BTreeSet::new(), now + 11 * SECOND);
         budget.divide(ALL, true, &user, now + 11 * SECOND);
-        budget.charge(1, earned_in(3, 0.5), now + 11 * SECOND);
+        budget.charge(1, earned_in(3, 0.5), Nanos(0), now + 11 * SECOND);
         assert_eq!(free_after(&budget, 1, now), 13, "what was saved up before is spent");
         budget.divide(ALL, true, &BTreeSet::new(), now + 44 * SECOND);
         assert!(budget.accounts.is_empty(), "a new account would be as full");

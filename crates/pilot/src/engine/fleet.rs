@@ -3,7 +3,7 @@
 //! Owns: which programs there are, whose turn it is, and what each may have. Never touches: how a program is observed or changed; [`Pilot`] does
 //! that, and [`Member`] remembers it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -15,8 +15,9 @@ use kernel::target::Process;
 use observe::{FaultRates, ObserveError, ObserveOptions, faults};
 
 use crate::act::{ActBounds, RegionResult};
+use crate::clients::Client;
 use crate::decide::{Demand, Fairness, Limits, OwnPressure, Plan, Spent, claim, decide};
-use crate::engine::client_budget::ClientBudget;
+use crate::engine::client_budget::{ClientBudget, Room};
 use crate::engine::member::Member;
 use crate::engine::pilot::Pilot;
 use crate::engine::pilot_summary::PilotSummary;
@@ -239,7 +240,7 @@ impl Fleet {
             self.pilot_summary.add_program(&member.summary());
         }
         // Measured in CPU time, not wall time: on a busy machine, where a census waits for its turn, new processes would wait for minutes.
-        let cost = Nanos(pilot.world.cpu_time().0 - cpu_before.0).duration();
+        let cost = pilot.world.cpu_time().saturating_sub(cpu_before).duration();
         self.next_census = pilot.now() + CENSUS.max(cost * REST_AFTER).min(LATEST_CENSUS);
     }
 
@@ -274,7 +275,7 @@ impl Fleet {
                 member.poll(process, pilot);
             }
         }
-        let cost = Nanos(pilot.world.cpu_time().0 - cpu_before.0).duration();
+        let cost = pilot.world.cpu_time().saturating_sub(cpu_before).duration();
         self.next_poll = pilot.now() + POLL_INTERVAL.max(cost * REST_AFTER);
     }
 
@@ -297,7 +298,7 @@ impl Fleet {
         // Longest waiting first, and new clients before all.
         clients.sort_by_key(|(id, _)| self.watching.get(id).map(Watching::due));
         self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
-        let users = clients.iter().map(|(_, client)| client.uid).collect();
+        let users: BTreeSet<u32> = clients.iter().map(|(_, client)| client.uid).collect();
         self.client_budget.divide(pilot.budget.share(), !self.members.is_empty(), &users, pilot.now());
         if !clients.is_empty() {
             // The loop's own work until here is no client's.
@@ -306,22 +307,32 @@ impl Fleet {
         let mut scans = 0;
         for (id, client) in clients.iter().filter(|(_, client)| !self.shared_state.is_paused(client.process)) {
             let now = pilot.now();
+            let room = self.room_for(*id, client.uid, users.len(), &clients);
             let watching = self.watching.entry(*id).or_insert_with(|| Watching::new(now));
             // Each scan takes a while, and many clients may want one.
-            let may_scan =
+            let may_observe =
                 scans < SCANS_OF_A_STEP && !pilot.stop.requested() && self.client_budget.is_free(client.uid, now);
-            scans += u32::from(may_scan && watching.wants_a_scan(client, now));
+            scans += u32::from(may_observe && watching.wants_a_scan(client, now));
             let charged_before = pilot.budget.charged();
-            let went_on = watching.go_on(client, may_scan, pilot);
+            let went_on = watching.go_on(client, may_observe, room, pilot);
             let spent = pilot.budget.charged().saturating_sub(charged_before);
-            self.client_budget.charge(client.uid, spent, now);
+            let time = Nanos::from_duration(pilot.now() - now);
+            self.client_budget.charge(client.uid, spent, time, now);
             match went_on {
                 Ok(false) => {}
                 Ok(true) => self.shared_state.clients().wake(*id),
                 Err(_) if !client.is_there() => self.shared_state.clients().forget(*id),
-                Err(error) => tracing::debug!(pid = client.process.pid, "client left alone for a while: {error:#}"),
+                Err(error) => watching.left_alone = Some(format!("{error:#}")),
             }
         }
+    }
+
+    /// The memory that a client of this user may take.
+    fn room_for(&self, id: u64, uid: u32, users: usize, clients: &[(u64, Client)]) -> Room {
+        let others = clients.iter().filter(|(other, _)| *other != id);
+        let taken = |(other, _): &(u64, Client)| self.watching.get(other).map(Watching::taken).unwrap_or_default();
+        let of_user = others.clone().filter(|(_, client)| client.uid == uid);
+        Room::of_client(users, of_user.clone().count() + 1, of_user.map(taken).sum(), others.map(taken).sum())
     }
 
     /// The processes whose turn it is; none while nothing is promoted because memory is short or collapses go badly.

@@ -4,6 +4,7 @@
 //! loop does with a request.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -80,6 +81,9 @@ pub struct ClientState {
     pub active_pages: u64,
     /// Lists of active pages that it has been given.
     pub lists: u64,
+    /// Why the last attempt to observe it failed.
+    #[serde(default)]
+    pub left_alone: Option<String>,
 }
 
 /// What may be spent, and what has been.
@@ -214,6 +218,25 @@ pub struct SharedState {
     /// Tells the loop to interrupt its work, because of a request.
     call: Stop,
     clients: Clients,
+    serving_time: ServingTime,
+}
+
+/// CPU time of the threads that answer users. It is not charged to the budget for observing: otherwise whoever asks often enough ends that.
+#[derive(Clone, Debug, Default)]
+pub struct ServingTime {
+    spent_ns: Arc<AtomicU64>,
+}
+
+impl ServingTime {
+    /// Adds what a thread has spent.
+    pub fn add(&self, spent: Nanos) {
+        self.spent_ns.fetch_add(spent.0, Ordering::Relaxed);
+    }
+
+    /// Everything added so far.
+    pub fn total(&self) -> Nanos {
+        Nanos(self.spent_ns.load(Ordering::Relaxed))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -316,6 +339,11 @@ impl SharedState {
     /// Programs that asked which of their memory is active.
     pub fn clients(&self) -> &Clients {
         &self.clients
+    }
+
+    /// The CPU time of the threads that answer users.
+    pub fn serving_time(&self) -> &ServingTime {
+        &self.serving_time
     }
 
     /// Drops the pauses of processes that have ended.

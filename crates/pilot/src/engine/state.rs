@@ -39,7 +39,7 @@ impl Fleet {
                 huge_bytes: huge_once(self.members.values()),
                 growth_bytes: self.members.values().map(Member::growth).sum(),
                 max_cpu: pilot.budget.share().0,
-                cpu_ns: pilot.world.cpu_time(),
+                cpu_ns: pilot.world.cpu_time() + self.shared_state.serving_time().total(),
                 busy_ns: self.pilot_summary.outcome.busy,
             },
             counts: self.pilot_summary.counts.clone(),
@@ -59,6 +59,7 @@ impl Fleet {
                 resting: client.resting,
                 active_pages: watching.map_or(0, |watching| watching.active),
                 lists: watching.map_or(0, Watching::lists),
+                left_alone: watching.and_then(|watching| watching.left_alone.clone()),
             }
         };
         self.shared_state.clients().all().into_iter().map(state).collect()

@@ -3,18 +3,19 @@
 //! Owns: the order of these. Never touches: what the client does with the list, or which clients there are ([`crate::engine::clients`]).
 //!
 //! A scan clears and reads bits; more reads follow over the client's interval, at next to no cost. A new list is written, and anything observed, only
-//! after the client has taken the one before. A signal for which the kernel has no room is sent again; the list's sequence number shows a client what
-//! it missed.
+//! after the client has taken the one before, or has not taken it for a minute: its memory is then freed. A signal that could not be sent is sent
+//! again; the list's sequence number shows a client what it missed.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use heat::units::Nanos;
-use hps::wire::{Head, MOST_PAGES};
+use heat::units::{BASE_PAGE, Bytes, Nanos};
+use hps::wire::{Head, MOST_RUNS, WalkedRun};
 use observe::ObserveOptions;
 
 use crate::clients::{Client, Told};
 use crate::engine::activity::Activity;
+use crate::engine::client_budget::{MOST_REGIONS, Room};
 use crate::engine::pilot::Pilot;
 
 /// The window of the scan; later reads need none.
@@ -25,14 +26,21 @@ const READS: [u32; 4] = [1, 2, 4, 8];
 const RESTING: u32 = 10;
 /// How long a client whose scan failed is left alone.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
+/// How long a list waits to be taken.
+const KEPT: Duration = Duration::from_secs(60);
 
 /// One client, as the loop sees it.
 #[derive(Debug)]
 pub(super) struct Watching {
-    /// The sequence number of the list written last.
+    /// The sequence number of the list written last, and when that was.
     written: u64,
-    /// Pages of that list, of which the client is still to be told.
+    written_at: Instant,
+    /// Memory that this list takes.
+    list: Bytes,
+    /// Its active pages, if the client is still to be told of it.
     owed: Option<u64>,
+    /// Whether it was said that no signal reaches the client.
+    is_warned: bool,
     under_way: Option<Scan>,
     next: Instant,
     /// An earlier scan would cost the program more than its share.
@@ -42,6 +50,8 @@ pub(super) struct Watching {
     at_rest: Option<(u64, f64)>,
     /// Active pages at the last scan.
     pub(super) active: u64,
+    /// Why the last attempt to observe it failed.
+    pub(super) left_alone: Option<String>,
 }
 
 #[derive(Debug)]
@@ -56,19 +66,28 @@ impl Watching {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             written: 0,
+            written_at: now,
+            list: Bytes(0),
             owed: None,
+            is_warned: false,
             under_way: None,
             next: now,
             not_before: now,
             was_resting: false,
             at_rest: None,
             active: 0,
+            left_alone: None,
         }
     }
 
     /// Lists written so far.
     pub(super) fn lists(&self) -> u64 {
         self.written
+    }
+
+    /// Memory that it takes at present.
+    pub(super) fn taken(&self) -> Room {
+        Room { list: self.list, regions: self.under_way.as_ref().map_or(0, |scan| scan.activity.regions()) }
     }
 
     /// When something is to be done next.
@@ -78,13 +97,28 @@ impl Watching {
 
     /// Whether a scan is due; one takes a tenth of a second.
     pub(super) fn wants_a_scan(&self, client: &Client, now: Instant) -> bool {
-        self.under_way.is_none() && self.next.max(self.not_before) <= now && client.taken == self.written
+        self.under_way.is_none() && self.next.max(self.not_before) <= now && !self.awaits_reader(client, now)
     }
 
-    /// Does what is due; scans only if `may_scan`. Returns whether a rest is over.
-    pub(super) fn go_on(&mut self, client: &Client, may_scan: bool, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
+    /// Whether the list written last is still to be taken.
+    fn awaits_reader(&self, client: &Client, now: Instant) -> bool {
+        client.taken != self.written && now < self.written_at + KEPT
+    }
+
+    /// Does what is due, within `room`; scans and reads only if `may_observe`. Returns whether a rest is over.
+    pub(super) fn go_on(
+        &mut self,
+        client: &Client,
+        may_observe: bool,
+        room: Room,
+        pilot: &mut Pilot<'_>,
+    ) -> anyhow::Result<bool> {
         self.tell(client)?;
         let now = pilot.now();
+        if self.list > Bytes(0) && !self.awaits_reader(client, now) {
+            client.mailbox.clear().context("cannot shorten a client's list")?;
+            (self.list, self.owed) = (Bytes(0), None);
+        }
         if std::mem::replace(&mut self.was_resting, client.resting) && !client.resting {
             (self.at_rest, self.next) = (None, now);
         }
@@ -94,32 +128,47 @@ impl Watching {
         // The default until set below.
         self.next = now + AFTER_FAILURE;
         match self.under_way.take() {
-            Some(scan) => self.read(scan, client, pilot),
-            None if !may_scan || client.taken != self.written || self.not_before > now => {
+            Some(scan) if !may_observe => {
+                (self.under_way, self.next) = (Some(scan), now);
+                Ok(false)
+            }
+            Some(scan) => self.read(scan, client, room.list, pilot),
+            None if !may_observe || self.awaits_reader(client, now) || self.not_before > now => {
                 self.next = now;
                 Ok(false)
             }
-            None => {
-                // The previous list was taken, and its memory is no longer needed.
-                client.mailbox.clear().context("cannot shorten a client's list")?;
-                self.scan(client, pilot).map(|()| false)
-            }
+            None => self.scan(client, room.regions, pilot).map(|()| false),
         }
     }
 
-    fn scan(&mut self, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
+    /// Scans, unless the client has more regions than there is room for now.
+    fn scan(&mut self, client: &Client, room: u64, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
         ensure_same_program(client)?;
+        let regions = pilot.world.status(client.process).map_or(0, |status| status.vm_pte.0 / BASE_PAGE);
+        anyhow::ensure!(
+            regions <= MOST_REGIONS,
+            "its page tables are of {regions} regions of 2 MiB; a program that is told which of its memory is active may have {MOST_REGIONS}"
+        );
+        if regions > room {
+            self.next = pilot.now() + interval(client);
+            return Ok(());
+        }
         let options = ObserveOptions { window: SCAN_WINDOW, which_pages: true, tell_use_of_huge: false, ..pilot.watch };
         let began = pilot.now();
         let heat = pilot.world.observe(client.process, &options, &pilot.stop.clone())?;
         pilot.charge(heat.cost.kernel);
         self.not_before = began + pilot.budget.rest_for(heat.cost.program);
-        self.under_way = Some(Scan { began, activity: Activity::of(&heat, &client.track.ranges), reads: 0 });
+        let mut activity = Activity::of(&heat, &client.track.ranges);
+        if activity.has_stale_bits() {
+            pilot.world.walked(client.process, &mut |start, set| activity.mask(start, set))?;
+        }
+        self.left_alone = None;
+        self.under_way = Some(Scan { began, activity, reads: 0 });
         self.next = began + at_eighths(client, READS[0]);
         Ok(())
     }
 
-    fn read(&mut self, mut scan: Scan, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
+    fn read(&mut self, mut scan: Scan, client: &Client, room: Bytes, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
         ensure_same_program(client)?;
         let activity = &mut scan.activity;
         activity.begin_read(pilot.now() - scan.began);
@@ -134,22 +183,29 @@ impl Watching {
             self.under_way = Some(scan);
             return Ok(false);
         }
-        self.finish(&scan, client, now)
+        self.finish(&scan, client, room, now)
     }
 
     /// Writes the list if there is enough to tell.
-    fn finish(&mut self, scan: &Scan, client: &Client, now: Instant) -> anyhow::Result<bool> {
+    fn finish(&mut self, scan: &Scan, client: &Client, room: Bytes, now: Instant) -> anyhow::Result<bool> {
         self.active = scan.activity.pages(&client.track.ranges).count() as u64;
         self.next = now + if client.resting { interval(client) * RESTING } else { Duration::ZERO };
         let has_risen = !client.resting || self.has_risen(scan.activity.walks_per_second(&client.track.ranges));
         if self.active < client.track.threshold_pages || !has_risen {
             return Ok(false);
         }
-        let pages = scan.activity.pages(&client.track.ranges);
-        let head = Head { sequence: self.written + 1, pages: self.active.min(MOST_PAGES) };
-        client.mailbox.write(head, &mut pages.take(head.pages as usize)).context("cannot write a client's list")?;
-        self.written = head.sequence;
-        self.owed = Some(head.pages);
+        // A program that exec has replaced does not come back: what was read until here is of the program that asked.
+        ensure_same_program(client)?;
+        let ranges = &client.track.ranges;
+        let runs = WalkedRun::of(scan.activity.pages(ranges)).count() as u64;
+        let runs = runs.min(MOST_RUNS).min(room.0 / WalkedRun::LEN as u64);
+        let head = Head { sequence: self.written + 1, runs, active_pages: self.active };
+        let written = client.mailbox.write(head, &mut scan.activity.hottest_runs(ranges, runs));
+        // Even half a list takes memory.
+        self.list = Bytes((Head::LEN + runs as usize * WalkedRun::LEN) as u64);
+        written.context("cannot write a client's list")?;
+        (self.written, self.written_at) = (head.sequence, now);
+        self.owed = Some(self.active);
         self.next = now;
         self.tell(client)?;
         Ok(client.resting)
@@ -162,18 +218,23 @@ impl Watching {
         self.active > pages + pages / 2 || walks_per_second > walks * 1.5
     }
 
-    /// Sends the signal that is owed.
+    /// Sends the signal that is owed; if that fails, again at the next step. Errors: another program runs in the process.
     fn tell(&mut self, client: &Client) -> anyhow::Result<()> {
-        let Some(pages) = self.owed.take() else { return Ok(()) };
-        let signal = client.track.signal;
+        let Some(pages) = self.owed.filter(|_| client.taken != self.written) else {
+            self.owed = None;
+            return Ok(());
+        };
         // Without a handler, as after an exec that closed nothing, the signal would end the program.
         ensure_same_program(client)?;
-        if client.taken == self.written {
-            return Ok(());
-        }
-        match client.mailbox.tell(signal, pages).context("cannot signal a client")? {
-            Told::Later => self.owed = Some(pages),
-            Told::Now | Told::NotListening => {}
+        match client.mailbox.tell(client.track.signal, pages) {
+            Ok(Told::Now | Told::NotListening) => self.owed = None,
+            Ok(Told::Later) => {}
+            Err(error) if !std::mem::replace(&mut self.is_warned, true) => tracing::warn!(
+                "process {} cannot be signalled that its list of active pages is there: {error}. libhps looks for it by \
+                 itself; signals to other users' processes need CAP_KILL",
+                client.process.pid
+            ),
+            Err(_) => {}
         }
         Ok(())
     }

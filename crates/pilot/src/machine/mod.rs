@@ -32,6 +32,7 @@ use observe::{Contents, FaultRates, Faults, ObserveError, ObserveOptions, Tracke
 use observe::{keep_away_from, populated};
 
 use crate::decide::{Allowance, OwnPressure};
+use crate::engine::shared_state::ServingTime;
 use crate::scope::{Enrolled, Scope};
 use crate::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
@@ -53,6 +54,7 @@ pub struct Machine {
     open: Option<Rc<Target>>,
     /// Keeps this thread off the processors that the process uses.
     kept_away: Option<PinnedTo>,
+    serving_time: ServingTime,
 }
 
 impl Machine {
@@ -69,7 +71,13 @@ impl Machine {
             processors,
             open: None,
             kept_away: None,
+            serving_time: ServingTime::default(),
         }
+    }
+
+    /// The same, with threads that answer users.
+    pub fn serving(self, serving_time: ServingTime) -> Self {
+        Self { serving_time, ..self }
     }
 
     /// Opens a process, unless another one has its id now.
@@ -110,7 +118,7 @@ impl World for Machine {
     }
 
     fn cpu_time(&self) -> Nanos {
-        own_cpu_time()
+        own_cpu_time().saturating_sub(self.serving_time.total())
     }
 
     fn sleep_until(&mut self, at: Instant, stop: &Stop) -> Result<(), Stopped> {

@@ -137,9 +137,14 @@ impl Scope {
         if self.known.get(&pid).is_some_and(settled) {
             return;
         }
-        let Ok(stat) = Stat::read(root, pid) else {
-            self.known.remove(&pid);
-            return;
+        let stat = match Stat::read(root, pid) {
+            Ok(stat) => stat,
+            Err(error) if error.is_gone() => {
+                self.known.remove(&pid);
+                return;
+            }
+            // For example for lack of file descriptors: the process lives on, and so do pauses of it.
+            Err(_) => return,
         };
         let process = Process { pid, start_ticks: stat.start_ticks };
         let before = self.known.remove(&pid).filter(|known| known.process == process);

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hps::wire::{Head, Notice, Page, Track};
+use hps::wire::{Head, Notice, Track, WalkedRun};
 use kernel::target::Process;
 use pilot::clients::{Client, Clients, Mailbox, Place, Told};
 
@@ -15,7 +15,7 @@ use pilot::clients::{Client, Clients, Mailbox, Place, Told};
 struct Letters {
     has_left: AtomicBool,
     sequence: AtomicU64,
-    pages: AtomicU64,
+    runs: AtomicU64,
     /// Signals that the kernel will refuse for lack of room.
     busy: AtomicU64,
 }
@@ -34,12 +34,12 @@ impl Mailbox for Letters {
     }
 
     fn clear(&self) -> io::Result<()> {
-        self.pages.store(0, Ordering::Relaxed);
+        self.runs.store(0, Ordering::Relaxed);
         Ok(())
     }
 
-    fn write(&self, head: Head, pages: &mut dyn Iterator<Item = Page>) -> io::Result<()> {
-        self.pages.store(pages.count() as u64, Ordering::Relaxed);
+    fn write(&self, head: Head, runs: &mut dyn Iterator<Item = WalkedRun>) -> io::Result<()> {
+        self.runs.store(runs.count() as u64, Ordering::Relaxed);
         self.sequence.store(head.sequence, Ordering::Relaxed);
         Ok(())
     }

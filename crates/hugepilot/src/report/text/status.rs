@@ -166,7 +166,11 @@ fn clients(clients: &[ClientState]) -> Vec<String> {
                 .right("pid", |client| client.pid)
                 .right("active pages", |client| count(client.active_pages))
                 .right("lists", |client| count(client.lists))
-                .left("libhps client", |client| if client.resting { "rests" } else { "tracked" })
+                .left("libhps client", |client| match &client.left_alone {
+                    Some(why) => printable(why, REASON_LIMIT),
+                    None if client.resting => "rests".to_owned(),
+                    None => "tracked".to_owned(),
+                })
                 .lines(),
         ]
         .concat()
