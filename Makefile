@@ -68,7 +68,7 @@ memcached-test: build ## memcached with libhps: its own tests, and a client that
 	integrations/memcached/build --test
 
 .PHONY: soak
-soak: deps-build ## a daemon among changing programs for SOAK_SECONDS=600; needs root
+soak: deps-build ## a daemon among changing programs, and one under attack, each for SOAK_SECONDS=600; needs root
 	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") scripts/soak
 
 .PHONY: mutants
@@ -157,13 +157,8 @@ fmt: deps-lint ## format the sources
 	cargo fmt --all
 
 .PHONY: fuzz
-fuzz: deps-build ## each parser of what comes from outside for FUZZ_SECONDS=60; needs a nightly Rust and cargo-fuzz
-	@cargo +nightly fuzz --version > /dev/null 2>&1 || { \
-	  echo "make fuzz needs: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; exit 1; }
-	set -e; for target in $$(cargo +nightly fuzz list); do \
-	  mkdir -p fuzz/corpus/$$target; \
-	  cargo +nightly fuzz run $$target fuzz/corpus/$$target $$(ls -d fuzz/seeds/$$target 2> /dev/null) -- \
-	    -max_total_time=$(FUZZ_SECONDS); done
+fuzz: deps-build deps-fuzz ## each parser of what comes from outside for FUZZ_SECONDS=60; installs a nightly Rust and cargo-fuzz for it
+	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
 .PHONY: install
 install: $(if $(BUILT),,build) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
@@ -235,6 +230,14 @@ deps-lint: deps-rust
 	@cargo fmt --version > /dev/null 2>&1 && cargo clippy --version > /dev/null 2>&1 \
 	  || rustup component add rustfmt clippy \
 	  || { echo "rustfmt and clippy are missing, and rustup could not add them (see above)" >&2; exit 1; }
+
+.PHONY: deps-fuzz
+deps-fuzz: deps-rust
+	@scripts/need g++
+	@cargo +nightly --version > /dev/null 2>&1 || rustup toolchain install nightly --profile minimal \
+	  || { echo "a nightly Rust is missing, and rustup could not install it (see above)" >&2; exit 1; }
+	@cargo +nightly fuzz --version > /dev/null 2>&1 || cargo install --locked cargo-fuzz \
+	  || { echo "cargo-fuzz is missing, and cargo could not install it (see above)" >&2; exit 1; }
 
 .PHONY: can-be-root
 can-be-root:

@@ -1,13 +1,15 @@
 //! hugepilot on the real kernel: the built binary runs against programs whose memory use is known.
 //!
-//! Owns: one test binary with two roles: with the argument `program` it is a program to be observed ([`program`]); otherwise it runs the tests. Never
-//! touches: processes that it did not start; it restores settings of the machine.
+//! Owns: one test binary with three roles: with the argument `program` it is a program to be observed ([`program`]), with `attack` one that attacks the
+//! daemon ([`attack::attackers`]); otherwise it runs the tests. Never touches: processes that it did not start; it restores settings of the machine.
 //!
 //! Tests run one at a time, because they share the machine's huge pages, and the CPUs whose page walks they observe; only tests that mostly wait run
 //! together ([`PATIENT`]). None of them measures speed. They need root, BTF and huge pages; if one of the three is missing, they are skipped and say
 //! why.
 
 mod attach;
+#[path = "../../../../tests/attack/mod.rs"]
+mod attack;
 mod color;
 mod daemon;
 mod damon;
@@ -81,7 +83,7 @@ const PATIENT: &[&str] = &[
     "daemon::steering::what_is_given_back_stays_so",
     "daemon::steering::everything_is_paused_and_resumed",
     "daemon::trouble::many_short_lived_programs",
-    "daemon::clients::a_signal_that_finds_no_room_is_sent_again",
+    "daemon::clients::a_signal_that_finds_no_room_is_not_needed",
     "daemon::clients::who_never_reads_is_told_once_and_holds_nobody_up",
     "daemon::steering::users_steer_their_own_processes_and_no_others",
     "daemon::trouble::a_program_that_execs_is_piloted_anew",
@@ -95,6 +97,13 @@ fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
     if words.next_if(|word| word == "program").is_some() {
         return program::run(words);
+    }
+    if words.next_if(|word| word == "attack").is_some() {
+        return if words.next_if(|word| word == "spy").is_some() {
+            attack::attackers::spy()
+        } else {
+            attack::attackers::play(words)
+        };
     }
     hugepilot_os::trial::obey_signals();
     let arguments = Arguments::from_args();
@@ -110,6 +119,7 @@ fn main() -> ExitCode {
         reclaim::trials(),
         daemon::trials(),
         soak::trials(),
+        attack::trials(),
         doctor::trials(),
         errors::trials(),
         damon::trials(),

@@ -28,7 +28,8 @@ pub fn trials() -> Vec<libtest_mimic::Trial> {
     vec![libtest_mimic::Trial::test("soak::a_daemon_among_changing_programs", soak).with_ignored_flag(true)]
 }
 
-fn asked_for(name: &str, otherwise: u64) -> u64 {
+/// A number from the environment.
+pub fn asked_for(name: &str, otherwise: u64) -> u64 {
     env::var(name).map_or(otherwise, |value| value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
 }
 
