@@ -35,11 +35,18 @@ static int take_client(int *list)
     return client;
 }
 
-static void write_list(int list, uint64_t sequence, const struct hps_page *pages, uint64_t count)
+/* As the daemon writes them (src/wire.rs): runs of neighbouring pages, then the head. */
+struct walked_run {
+    uint64_t address;
+    uint32_t pages;
+    float walks_per_second;
+};
+
+static void write_list(int list, uint64_t sequence, struct walked_run run)
 {
-    uint64_t head[4] = {0, sequence, count, 0};
-    memcpy(head, "hpslist1", 8);
-    CHECK(pwrite(list, pages, count * sizeof *pages, sizeof head) == (ssize_t)(count * sizeof *pages));
+    uint64_t head[4] = {0, sequence, 1, run.pages};
+    memcpy(head, "hpslist2", 8);
+    CHECK(pwrite(list, &run, sizeof run, sizeof head) == sizeof run);
     CHECK(pwrite(list, head, sizeof head, 0) == sizeof head);
 }
 
@@ -128,7 +135,7 @@ static int ends_tracking(void *context, const struct hps_region *region)
     return hps_disable_track() ? HPS_CONVERT : HPS_KEEP;
 }
 
-static const struct hps_page some[] = {{1 << 12, 1.0}, {2 << 12, 1.0}, {3 << 12, 1.0}};
+static const struct walked_run some = {1 << 12, 3, 1.0};
 
 /* The library's thread works through lists, and a callback may end that. */
 static void a_thread_of_the_librarys(void)
@@ -140,7 +147,7 @@ static void a_thread_of_the_librarys(void)
     functions.end = count_list;
     functions.judge = ends_tracking;
     CHECK(!hps_set_functions(&functions));
-    write_list(list, 1, some, 3);
+    write_list(list, 1, some);
     kill(getpid(), SIGRTMIN + 4);
     char said[256] = {0};
     CHECK(read(client, said, sizeof said - 1) > 0 && strstr(said, "\"taken\":1"));
@@ -174,7 +181,7 @@ static void a_thread_that_waits(void)
     CHECK(hps_wait_signal(10, &report) == -ETIMEDOUT);
     kill(getpid(), SIGRTMIN + 4);
     CHECK(hps_wait_signal(10, &report) == -ETIMEDOUT);
-    write_list(list, 1, some, 3);
+    write_list(list, 1, some);
     CHECK(hps_wait_signal(0, &report) == 0 && report.pages == 3 && report.regions == 1 && report.kept == 1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_t thread;
@@ -209,7 +216,7 @@ static void children(void)
     close(told[0]), close(told[1]);
     /* The parent's tracking is unaffected. */
     char said[256] = {0};
-    write_list(list, 1, some, 3);
+    write_list(list, 1, some);
     kill(getpid(), SIGRTMIN + 4);
     CHECK(read(client, said, sizeof said - 1) > 0 && strstr(said, "\"taken\":1"));
     CHECK(hps_disable_track() == 0);
