@@ -18,6 +18,10 @@ use hugepilot_os::socket::receive_with;
 
 /// Written to standard output by an attack that got what it must not get.
 pub const GAINED: &str = "gained";
+/// Written by an attack that needs some time until it harms, once it does.
+pub const HARMS: &str = "harms now";
+/// A program beside the attacker that runs with root's rights, whoever starts it.
+pub const SET_UID: &str = "set-uid";
 
 const STATUS: &[u8] = b"{\"version\":1,\"command\":\"status\"}\n";
 const REGION: usize = 2 << 20;
@@ -34,10 +38,18 @@ pub struct Attack {
     go: fn(&str, u32) -> io::Result<()>,
     /// How many processes do it at once.
     pub times: usize,
+    /// Whether it says when it [`HARMS`].
+    pub prepares: bool,
+}
+
+impl Attack {
+    const fn preparing(self) -> Self {
+        Self { prepares: true, ..self }
+    }
 }
 
 const fn attack(name: &'static str, times: usize, go: fn(&str, u32) -> io::Result<()>) -> Attack {
-    Attack { name, go, times }
+    Attack { name, go, times, prepares: false }
 }
 
 /// All of them.
@@ -50,8 +62,8 @@ pub const ATTACKS: &[Attack] = &[
     attack("is tracked and leaves, over and over", 2, track_and_leave),
     attack("maps one huge page 700 times and wants a list ten times a second", 32, alias_one_page),
     attack("is tracked and ends, while a child keeps the connection", 1, leave_connections_to_children),
-    attack("is tracked and becomes a program with more rights", 1, exec_with_more_rights),
-    attack("is tracked and stops itself", 8, stop_itself),
+    attack("is tracked and becomes a program with more rights", 1, exec_with_more_rights).preparing(),
+    attack("has a list waiting and stops itself", 8, stop_itself).preparing(),
     attack("touches a page in each of 3,000 regions, spread over a terabyte", 1, spread_over_a_terabyte),
     attack("sends notices without end", 2, flood_with_notices),
     attack("steers targets of others", 1, steer_others),
@@ -193,18 +205,19 @@ fn exec_with_more_rights(socket: &str, _: u32) -> io::Result<()> {
     if watcher {
         let words: Vec<String> = std::env::args().skip(1).collect();
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(words).env("HUGEPILOT_ATTACK_PART", "1").stdin(Stdio::piped());
-        let mut child = command.spawn()?;
-        thread::sleep(10 * SOON);
-        // It reads from a pipe that stays empty, and lives until here.
-        child.kill()?;
+        // It reads its memory until the spy ends it, or its input, which `wait` would close.
+        let mut child = command.args(words).env("HUGEPILOT_ATTACK_PART", "1").stdin(Stdio::piped()).spawn()?;
+        let _input = child.stdin.take();
         child.wait()?;
         return Ok(());
     }
-    let (stream, list) = track(socket)?;
-    let spy = Command::new(std::env::current_exe()?);
-    watch_list(spy, &list, &stream)?;
-    Err(Command::new("su").args(["root", "-c", "true"]).exec())
+    let (mut stream, list) = track(socket)?;
+    let sequence = use_memory_until_listed(&list)?;
+    stream.write_all(&Notice::Taken(sequence).line())?;
+    let own = std::env::current_exe()?;
+    watch_list(Command::new(&own), &list, &stream)?;
+    let mut set_uid = Command::new(own.with_file_name(SET_UID));
+    Err(set_uid.args(["program", "map=8M", "fill", "nohugepage", "ready", "read=all"]).exec())
 }
 
 /// Starts a process that holds the connection and the list, and says if a list comes after its parent has become another program.
@@ -216,27 +229,48 @@ fn watch_list(mut spy: Command, list: &File, stream: &UnixStream) -> io::Result<
     spy.spawn().map(drop)
 }
 
-/// Says if a list is written for a process that runs `su` now.
+/// Says if a list is written for a process that runs the set-uid program now, and ends it some seconds later.
 pub fn spy() -> ExitCode {
     let list = File::from(rustix::io::dup(io::stdin()).expect("the list"));
-    let parent = std::env::var("HUGEPILOT_ATTACK_PARENT").expect("a process id");
-    let is_su = || std::fs::read_to_string(format!("/proc/{parent}/comm")).is_ok_and(|name| name.trim() == "su");
-    let mut before = None;
-    for _ in 0..100 {
-        thread::sleep(SOON / 10);
-        let now = head_of(&list).map(|head| head.sequence);
-        if is_su() && before.is_some_and(|before| before != now) {
+    let parent: i32 = std::env::var("HUGEPILOT_ATTACK_PARENT").expect("set").parse().expect("a process id");
+    let name = format!("/proc/{parent}/comm");
+    let has_rights = || std::fs::read_to_string(&name).is_ok_and(|name| name.trim() == SET_UID);
+    let sequence = || head_of(&list).map(|head| head.sequence);
+    while !has_rights() {
+        thread::sleep(SOON / 100);
+    }
+    let before = sequence();
+    thread::sleep(30 * SOON);
+    if has_rights() {
+        println!("{HARMS}");
+        // A list that is withdrawn has no number.
+        if sequence() > before {
             println!("{GAINED}: a list of another program");
         }
-        before = is_su().then_some(now);
     }
+    let parent = rustix::process::Pid::from_raw(parent).expect("not 0");
+    rustix::process::kill_process(parent, rustix::process::Signal::KILL).expect("its real user is ours");
     ExitCode::SUCCESS
 }
 
+/// Uses memory until there is a list of it, and returns the list's number.
+fn use_memory_until_listed(list: &File) -> io::Result<u64> {
+    let mut memory = AlignedMemory::anonymous(4 * REGION)?;
+    memory.advise(0, 4 * REGION, hugepilot_os::memory::OwnAdvice::NoHugePage)?;
+    memory.bytes_mut().fill(1);
+    loop {
+        touch(&memory, 4096);
+        match head_of(list) {
+            Some(head) if head.sequence > 0 => return Ok(head.sequence),
+            _ => thread::sleep(SOON / 10),
+        }
+    }
+}
+
 fn stop_itself(socket: &str, _: u32) -> io::Result<()> {
-    let memory = AlignedMemory::anonymous(16 * REGION)?;
-    touch(&memory, 4096);
-    let _held = track(socket)?;
+    let (_held, list) = track(socket)?;
+    use_memory_until_listed(&list)?;
+    println!("{HARMS}");
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
     Ok(())
 }

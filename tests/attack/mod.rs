@@ -20,7 +20,7 @@ use kernel::Root;
 use kernel::process::cpu_time;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use self::attackers::{ATTACKS, Attack, GAINED};
+use self::attackers::{ATTACKS, Attack, GAINED, HARMS, SET_UID};
 use crate::daemon::Daemon;
 use crate::support::{
     Cgroup, Program, as_user, daemon_binary, list, number, program_command, public_copy, send, wait_until,
@@ -105,6 +105,9 @@ impl Siege {
     fn lay() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let attacker = public_copy(&folder, std::env::current_exe().expect("our own path"));
+        let set_uid = attacker.with_file_name(SET_UID);
+        fs::copy(&attacker, &set_uid).expect("a copy");
+        fs::set_permissions(&set_uid, fs::Permissions::from_mode(0o4755)).expect("it is ours");
         let on_one = |steps: &str| {
             let program = program_command(steps);
             let mut command = Command::new("taskset");
@@ -221,6 +224,8 @@ fn honest_programs_keep_what_they_have_during_each_attack() {
     let only = std::env::var("HUGEPILOT_ATTACK").unwrap_or_default();
     for (attack_number, attack) in ATTACKS.iter().enumerate().filter(|(_, attack)| attack.name.contains(&only)) {
         let attackers = siege.begin(attack_number, attack);
+        let harms = || fs::read_to_string(&attackers.said).is_ok_and(|said| said.contains(HARMS));
+        wait_until(&format!("a user {}", attack.name), || !attack.prepares || harms());
         let is_kept = |seen: &Seen| seen.scans >= KEPT * peace.scans && seen.lists > 0.0;
         let mut tries = (0..TRIES).map(|_| siege.watch(SCANS, LONGEST));
         let first = tries.next().expect("there is one");
