@@ -28,8 +28,26 @@ pub(super) struct TableDefinition {
     /// Whether the published figures stand beside ours.
     #[serde(default)]
     pub(super) published: bool,
-    #[serde(rename = "row")]
+    #[serde(rename = "row", default)]
     pub(super) rows: Vec<Row>,
+    /// A table of a report, in place of rows.
+    #[serde(default)]
+    pub(super) copied: Option<CopiedTable>,
+}
+
+/// A table as a report has it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CopiedTable {
+    /// The run, as of a [`Row`].
+    pub(super) run: String,
+    /// As of a [`Row`].
+    #[serde(default)]
+    pub(super) section: Option<String>,
+    /// The columns to show beside the first; no other table has the first of these.
+    pub(super) columns: Vec<String>,
+    /// The rows to show, each by its first cell, and what is shown for that.
+    pub(super) rows: Vec<[String; 2]>,
 }
 
 /// One row: a figure of one run.

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use heat::statistics::Interval;
 use serde::Deserialize;
 
-use super::definition::Source;
-use super::report_text::{cell, judged, section};
+use super::definition::{CopiedTable, Source};
+use super::report_text::{cell, judged, section, table};
 use crate::comparison::{Metric, noise, ratio};
 use crate::configuration::Configuration;
 use crate::kept::{ResultKind, VERSION, parse, read_text};
@@ -24,8 +24,10 @@ use crate::verdict::FigureVerdict;
 /// One run.
 pub(super) struct KeptRun {
     file: PathBuf,
-    pub(super) machine: MachineDescription,
+    /// None of a simulation.
+    pub(super) machine: Option<MachineDescription>,
     text: String,
+    kind: Option<ResultKind>,
     workloads: Option<WorkloadRecord>,
 }
 
@@ -43,25 +45,52 @@ impl KeptRun {
     pub(super) fn open(runs: &Path, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct Head {
-            machine: MachineDescription,
+            machine: Option<MachineDescription>,
         }
         let file = runs.join(format!("{name}.json.zst"));
         let json = read_text(&file)?;
         let Head { machine } =
-            serde_json::from_str(&json).with_context(|| format!("{} names no machine", file.display()))?;
+            serde_json::from_str(&json).with_context(|| format!("{} is no result", file.display()))?;
         let kept = || {
             let path = file.with_extension("").with_extension("txt");
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
         };
         let text = told_again(&json, &file)?.map_or_else(kept, Ok)?;
-        let is_of_workloads = ResultKind::of(&json) == Some(ResultKind::Workloads);
-        let workloads = if is_of_workloads { Some(parse(&json, &file, VERSION)?) } else { None };
-        Ok(Self { file, machine, text, workloads })
+        let kind = ResultKind::of(&json);
+        let workloads = if kind == Some(ResultKind::Workloads) { Some(parse(&json, &file, VERSION)?) } else { None };
+        Ok(Self { file, machine, text, kind, workloads })
+    }
+
+    /// Whether `decide` and `observe` have a part in it.
+    pub(super) fn depends_on_rules(&self) -> bool {
+        !matches!(self.kind, Some(ResultKind::Lists | ResultKind::Transpose | ResultKind::Sort))
     }
 
     /// Its report.
     pub(super) fn text(&self) -> &str {
         &self.text
+    }
+
+    /// A table of its report as Markdown.
+    pub(super) fn table(&self, copied: &CopiedTable) -> Result<String> {
+        let below = section(&self.text, copied.section.as_deref());
+        let table = below.and_then(|below| table(below, copied.columns.first()?));
+        let [head, rows @ ..] = &table.with_context(|| format!("{} has no such table", self.file.display()))?[..] else {
+            bail!("{} has an empty table", self.file.display())
+        };
+        let position = |column: &String| head.iter().position(|head| head == column);
+        let positions: Option<Vec<usize>> = copied.columns.iter().map(position).collect();
+        let positions = positions.with_context(|| format!("{} lacks a column", self.file.display()))?;
+        let line = |name: &str, row: &[&str]| {
+            let cells = std::iter::once(name).chain(positions.iter().map(|&position| row[position]));
+            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+        };
+        let mut text = line(head[0], head) + "|" + &"---|".repeat(positions.len() + 1) + "\n";
+        for [name, words] in &copied.rows {
+            let row = rows.iter().find(|row| row[0] == name);
+            text += &line(words, row.with_context(|| format!("{} has no row '{name}'", self.file.display()))?);
+        }
+        Ok(text)
     }
 
     /// A figure of it.
@@ -72,7 +101,8 @@ impl KeptRun {
         match source {
             Source::Judged(words) => {
                 let (numbers, verdict) = judged(below, words).with_context(|| missing(&format!("figure '{words}'")))?;
-                Ok(ShownFigure { numbers: numbers.to_owned(), noise: None, verdict: Some(verdict.to_owned()) })
+                let owned = |text: Option<&str>| text.map(str::to_owned);
+                Ok(ShownFigure { numbers: owned(numbers).unwrap_or_default(), noise: None, verdict: owned(verdict) })
             }
             Source::Cell([row, column]) => {
                 let found = cell(below, row, column).with_context(|| missing(&format!("'{column}' of '{row}'")))?;

@@ -38,6 +38,11 @@ pub(super) fn with_tables(document: &str, definition: &Definition, runs: &Path) 
 type Runs<'a> = BTreeMap<&'a str, KeptRun>;
 
 fn table_text(table: &TableDefinition, runs: &Path, rules_changed: &str) -> Result<String> {
+    if let Some(copied) = &table.copied {
+        let run = KeptRun::open(runs, &copied.run)?;
+        let text = run.table(copied).with_context(|| format!("table {}", table.name))?;
+        return Ok(format!("\n{text}\nFrom {}\n", run_text(&copied.run, &run, rules_changed)));
+    }
     let mut opened = Runs::new();
     for row in &table.rows {
         if !opened.contains_key(row.run.as_str()) {
@@ -53,7 +58,7 @@ fn table_text(table: &TableDefinition, runs: &Path, rules_changed: &str) -> Resu
     }
     text += "\n";
     for (number, (name, run)) in opened.iter().enumerate() {
-        text += &run_text(number + 1, name, run, rules_changed);
+        text += &format!("{}. {}", number + 1, run_text(name, run, rules_changed));
     }
     Ok(text + "\n")
 }
@@ -81,22 +86,23 @@ fn row_text(row: &Row, has_published: bool, runs: &Runs<'_>) -> Result<String> {
 fn verdict(verdict: Option<&str>) -> String {
     match verdict {
         None => "-".to_owned(),
-        Some("met") => "met".to_owned(),
+        Some(good @ ("met" | "seen")) => good.to_owned(),
         Some(other) => format!("**{}**", other.to_lowercase()),
     }
 }
 
-fn run_text(number: usize, name: &str, run: &KeptRun, rules_changed: &str) -> String {
+fn run_text(name: &str, run: &KeptRun, rules_changed: &str) -> String {
     let (_, short) = name.rsplit_once('/').unwrap_or(("", name));
-    let machine = &run.machine;
+    let link = format!("[{short}](../bench/runs/{name}.txt)");
+    let Some(machine) = &run.machine else { return format!("{link}: a simulation\n") };
     let measured_by = match &machine.measured_by {
         Some(by) => format!("`{}`, commit {}", by.command, by.commit),
         None => "command and commit were not recorded".to_owned(),
     };
-    let note =
-        if machine.date.as_str() < rules_changed { "; **before later changes of `decide` or `observe`**" } else { "" };
+    let is_of_before = run.depends_on_rules() && machine.date.as_str() < rules_changed;
+    let note = if is_of_before { "; **before later changes of `decide` or `observe`**" } else { "" };
     format!(
-        "{number}. [{short}](../bench/runs/{name}.txt): {}, Linux {}, {}; {measured_by}{note}\n",
+        "{link}: {}, Linux {}, {}; {measured_by}{note}\n",
         machine.processor, machine.kernel, machine.date
     )
 }

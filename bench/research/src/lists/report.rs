@@ -7,7 +7,7 @@ use hugepilot_bench::table::{cell, strings, table};
 
 use super::pages::Class;
 use super::record::ListsRecord;
-use super::shape::shapes;
+use super::shape::{Shape, shapes};
 use super::simulation::SimulationOutcome;
 use super::throughput::hold_seconds;
 
@@ -48,8 +48,12 @@ fn trace_text(outcomes: &[SimulationOutcome], disk: Bytes) -> String {
     text += LEGEND;
     text += &refused_text(outcomes);
     let outcomes: Vec<&SimulationOutcome> = outcomes.iter().collect();
-    for shape in shapes(&outcomes, disk) {
-        text += &format!("  {:<64} {:<9} {}\n", shape.theirs, shape.verdict.to_string(), shape.ours);
+    let shapes = shapes(&outcomes, disk);
+    if !shapes.is_empty() {
+        text += "figures\n";
+    }
+    for Shape { theirs, policy, ours, verdict } in shapes {
+        text += &format!("  {:<80}  {ours:<42}  {verdict}\n", format!("{theirs}; {policy}"));
     }
     text
 }

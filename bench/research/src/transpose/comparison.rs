@@ -16,8 +16,8 @@ use super::simulation::{GAIN, Point, gain};
 const HEADING: [&str; 8] =
     ["assumed", "from 1.1", "for good", "most", "at", "below 1.1 from", "off: normal", "off: colored"];
 /// The same of the paper.
-const CELERON: [&str; 8] = ["the paper", "47", "47", "4.72", "85", "97", "", ""];
-const PENTIUM4: [&str; 8] = ["the paper", "", "", "6", "", "183 or later", "", ""];
+const CELERON: [&str; 8] = ["the paper", "47", "47", "4.72", "85", "97", "-", "-"];
+const PENTIUM4: [&str; 8] = ["the paper", "-", "-", "6", "-", "183 or later", "-", "-"];
 
 /// Where coloring gains, and how much.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -15,7 +15,7 @@ use super::placement::Placement;
 use super::record::{PointSeries, Subject, TransposeRecord};
 use super::simulation::{Point, end_of_gain, gain};
 
-const OF_THE_PAPER: [&str; 3] = ["paper: normal", "colored", "colored/normal"];
+const OF_THE_PAPER: [&str; 3] = ["paper: normal", "paper: colored", "paper: colored/normal"];
 /// A less certain result gives no figure.
 const SURE: f64 = 0.95;
 /// A larger loss counts.
@@ -111,7 +111,7 @@ fn row(series: &PointSeries, point: &Point) -> Vec<String> {
             Some(paper::TableRow { normal, colored, .. }) => {
                 [normal.to_string(), colored.to_string(), format!("{:.2}", colored / normal)]
             }
-            None => ["", "", ""].map(str::to_owned),
+            None => ["-", "-", "-"].map(str::to_owned),
         });
     }
     cells
