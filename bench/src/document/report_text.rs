@@ -102,7 +102,10 @@ default         70.0 k
         assert_eq!(cell(skewed, "hugepilot", "reads/s"), None);
         assert_eq!(section(REPORT, Some("sweep")), None, "the whole name");
         let sizes = "2 GiB left\n\nfigures at 2 GiB\n  scanned  0.1  met\n\n6 GiB left\n\nfigures at 6 GiB\n  scanned  0.9  NOT MET\n";
-        assert_eq!(judged(section(sizes, Some("6 GiB left")).unwrap(), "scanned"), Some((Some("0.9"), Some("NOT MET"))));
+        assert_eq!(
+            judged(section(sizes, Some("6 GiB left")).unwrap(), "scanned"),
+            Some((Some("0.9"), Some("NOT MET")))
+        );
     }
 
     #[test]

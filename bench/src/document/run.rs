@@ -75,7 +75,8 @@ impl KeptRun {
     pub(super) fn table(&self, copied: &CopiedTable) -> Result<String> {
         let below = section(&self.text, copied.section.as_deref());
         let table = below.and_then(|below| table(below, copied.columns.first()?));
-        let [head, rows @ ..] = &table.with_context(|| format!("{} has no such table", self.file.display()))?[..] else {
+        let [head, rows @ ..] = &table.with_context(|| format!("{} has no such table", self.file.display()))?[..]
+        else {
             bail!("{} has an empty table", self.file.display())
         };
         let position = |column: &String| head.iter().position(|head| head == column);

@@ -101,8 +101,5 @@ fn run_text(name: &str, run: &KeptRun, rules_changed: &str) -> String {
     };
     let is_of_before = run.depends_on_rules() && machine.date.as_str() < rules_changed;
     let note = if is_of_before { "; **before later changes of `decide` or `observe`**" } else { "" };
-    format!(
-        "{link}: {}, Linux {}, {}; {measured_by}{note}\n",
-        machine.processor, machine.kernel, machine.date
-    )
+    format!("{link}: {}, Linux {}, {}; {measured_by}{note}\n", machine.processor, machine.kernel, machine.date)
 }

@@ -26,6 +26,7 @@ mod program_clock;
 pub mod reclaim;
 mod smaller;
 mod survey;
+pub mod system_calls;
 mod waits;
 pub mod walk_cycles;
 mod window;

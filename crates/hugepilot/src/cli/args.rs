@@ -7,6 +7,8 @@ mod daemon;
 mod pool;
 mod reclaim;
 mod run;
+mod target;
+mod trial;
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -18,6 +20,8 @@ pub use daemon::{ConfigArgs, PauseArgs, StatusArgs};
 use daemon::{PAUSE_EXAMPLES, RESUME_EXAMPLES};
 pub use pool::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
 pub use run::{LaunchOptions, PrintFormat, RunArgs};
+pub use target::TargetOptions;
+pub use trial::{LeaveIn, NumberIs, TrialArgs};
 
 use ::daemon::args::DaemonOptions;
 use heat::Coverage;
@@ -31,6 +35,7 @@ const EXAMPLES: &str = "\
 Examples:
   hugepilot heat 4242                  where does process 4242 walk page tables?
   hugepilot promote 4242               put the memory where that pays on huge pages
+  hugepilot trial 4242                 try it, with and without by turns: what does it gain?
   hugepilot run -- memcached -m 4096   start a program and pilot it while it runs
   hugepilot doctor                     what is missing on this machine?
 
@@ -114,6 +119,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Observe a process once and put the memory that pays on huge pages
     Promote(PromoteArgs),
+    /// Try huge pages on a running program, with and without by turns, until it is known what they gain
+    Trial(Box<TrialArgs>),
     /// Undo a promotion: split huge pages and free their empty base pages
     GiveBack(GiveBackArgs),
     /// Start a program and pilot it while it runs

@@ -22,7 +22,9 @@ mod replay;
 mod run;
 mod settings;
 mod status;
+mod target;
 mod terminal;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -42,6 +44,7 @@ fn run_command(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Heat(args) => heat::heat(args)?,
         Command::Explain(args) => explain::explain(args)?,
         Command::Promote(args) => promote::promote(args)?,
+        Command::Trial(args) => trial::trial(args)?,
         Command::GiveBack(args) => give_back::give_back(args)?,
         Command::Attach(args) => attach::attach(args)?,
         Command::Status(args) => status::status(args)?,

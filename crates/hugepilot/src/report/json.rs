@@ -13,6 +13,7 @@ mod launch;
 mod pool;
 mod reclaim;
 mod status;
+mod trial;
 
 pub use self::reclaim::{reclaim, reclaim_status};
 use clearing::clearing;
@@ -23,6 +24,7 @@ use launch::launch;
 pub use pool::{mount, persist, pools, resized};
 use serde::Serialize;
 pub use status::{given_back_by_daemon, status};
+pub use trial::trial;
 
 use super::{GiveBackReport, PilotReport, PlanReport, PromoteReport, RunReport};
 use heat::Snapshot;

@@ -24,6 +24,7 @@ mod pool_words;
 pub mod reclaim_plot;
 mod table;
 pub mod text;
+pub mod trial_plot;
 
 use std::collections::BTreeSet;
 
@@ -41,6 +42,7 @@ use pilot::words::printable;
 use pool::{Edit, NextStep};
 use reclaim::{MemoryReading, ReclaimState};
 use serde::Serialize;
+use trial::{Arm, Trial, TrialVerdict};
 
 /// What could be promoted if the program were restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -132,6 +134,33 @@ pub struct GiveBackReport<'a> {
     pub after: Option<Snapshot>,
     /// Whether this kernel frees the empty base pages of a huge page that it splits; None if no probe could find out.
     pub frees_empty_pages: Option<bool>,
+}
+
+/// Huge pages tried on a running program.
+#[derive(Clone, Copy, Debug)]
+pub struct TrialReport<'a> {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub name: &'a str,
+    /// All that was measured.
+    pub trial: &'a Trial,
+    /// What it has shown.
+    pub verdict: TrialVerdict,
+    /// Whether it went on to its end; otherwise a signal or an error ended it.
+    pub is_over: bool,
+    /// How long windows were.
+    pub window: Nanos,
+    /// Memory that was switched between base and huge pages.
+    pub switched: Bytes,
+    /// What was counted.
+    pub counted: &'a str,
+    /// What memory is left on.
+    pub left: Arm,
+    /// What it was found on.
+    pub found: Arm,
+    /// Whether nothing was really switched.
+    pub placebo: bool,
 }
 
 /// What `run` did.

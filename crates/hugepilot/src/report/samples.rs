@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{PilotReport, PromoteReport};
+use super::{PilotReport, PromoteReport, TrialReport};
 use color::Probe;
 use color::answer::{Answer, ColorObstacle, Finding, Indexing};
 use heat::memory_use::{ByUse, MemoryUse};
@@ -28,6 +28,7 @@ use pilot::engine::shared_state::{
 };
 use pilot::group::GroupSeen;
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
+use trial::{Arm, Trial, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading};
 
 /// Snapshots before and after a promotion.
 pub(super) const BEFORE: Snapshot =
@@ -396,4 +397,64 @@ pub(super) fn color_probe() -> Probe {
             Finding { obstacle: Some(memory), ..finding(large, Answer::Undecided, None, None) },
         ],
     }
+}
+
+/// A trial whose pairs have these ratios, and its verdict.
+pub(super) fn trial_of(ratios: &[f64]) -> (Trial, TrialVerdict) {
+    struct Given<'a> {
+        speeds: std::iter::Copied<std::slice::Iter<'a, f64>>,
+        at: Nanos,
+        work: f64,
+        huge: bool,
+    }
+    impl UnderTrial for Given<'_> {
+        fn switch(&mut self, to: Arm) -> Result<(), TrialError> {
+            self.huge = to == Arm::Huge;
+            Ok(())
+        }
+        fn read(&mut self) -> Result<WorkReading, TrialError> {
+            let memory = Bytes(if self.huge { 1001 } else { 1000 });
+            Ok(WorkReading { at: self.at, work: self.work, cpu: self.at, memory })
+        }
+        fn rest(&mut self, time: Nanos) -> Result<(), TrialError> {
+            let is_window = time == WINDOW;
+            let ratio = match (is_window, self.huge) {
+                (true, true) => self.speeds.next().ok_or(TrialError::Exited)?,
+                _ => 1.0,
+            };
+            self.work += 1000.0 * ratio * time.seconds();
+            self.at += time;
+            Ok(())
+        }
+    }
+    const WINDOW: Nanos = Nanos(3_000_000_000);
+    let mut given = Given { speeds: ratios.iter().copied(), at: Nanos(0), work: 0.0, huge: false };
+    // Never ends by itself.
+    let rules = TrialRules {
+        window: WINDOW,
+        limit: Nanos(u64::MAX),
+        precision: Some(0.0),
+        as_found: Arm::Base,
+        without_work: "",
+    };
+    let (trial, _) = trial::run(&mut given, &rules, &mut fastrand::Rng::with_seed(1), &mut |_| ());
+    let verdict = trial::judge(&trial.by_cpu, None, trial.elapsed);
+    (trial, verdict)
+}
+
+/// The report of a trial, told.
+pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&TrialReport) -> String) -> String {
+    told(&TrialReport {
+        pid: 4242,
+        name: "memcached",
+        trial,
+        verdict,
+        is_over: true,
+        window: Nanos(3_000_000_000),
+        switched: Bytes(132 << 20),
+        counted: "system calls",
+        left: if matches!(verdict, TrialVerdict::Gain { .. }) { Arm::Huge } else { Arm::Base },
+        found: Arm::Base,
+        placebo: false,
+    })
 }

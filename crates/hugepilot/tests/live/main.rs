@@ -35,6 +35,7 @@ mod soak;
 mod support;
 mod survey;
 mod tracking;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -113,6 +114,7 @@ fn main() -> ExitCode {
         promote::trials(),
         numa::trials(),
         give_back::trials(),
+        trial::trials(),
         run::trials(),
         launch::trials(),
         attach::trials(),

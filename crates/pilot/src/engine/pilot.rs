@@ -284,6 +284,23 @@ impl<'a> Pilot<'a> {
         results
     }
 
+    /// The same plan for the target as it is now, to promote what was given back since. Regions that are gone, huge or have an obstacle are left out.
+    ///
+    /// Errors: as observing, and if the process has called exec since the round.
+    pub fn plan_again(&mut self, process: Process, round: &Round) -> Result<Round, ObserveError> {
+        let heat = self.survey(process)?;
+        ensure_same_program(round.heat.address_space, &heat)?;
+        let can_be = |start: Address| {
+            let found = heat.regions.binary_search_by_key(&start, |region| region.start);
+            found.is_ok_and(|index| !heat.regions[index].huge && heat.regions[index].obstacle.is_none())
+        };
+        let mut plan = round.plan.clone();
+        plan.decisions.retain(|decision| can_be(decision.start));
+        let page_tables = self.page_tables(process);
+        let before = Snapshot { walks_per_second: None, ..Snapshot::of(&heat, page_tables) };
+        Ok(Round { heat, plan, before, family: round.family })
+    }
+
     /// Plans to split what is huge and on record, or everything that can be split. Nothing was observed, so no walks are reported.
     ///
     /// Errors: the process or its record cannot be read.

@@ -12,6 +12,7 @@ mod plan;
 mod pool;
 mod reclaim;
 mod status;
+mod trial;
 
 pub use self::reclaim::{reclaim_preview, reclaim_status, reclaimed, reclaiming};
 pub use color::color;
@@ -24,6 +25,7 @@ pub use outcome::{give_back, pilot_summary, promote, under_way};
 pub use plan::plan;
 pub use pool::{mount, persist, pools, resized};
 pub use status::{given_back_by_daemon, paused, resumed, status};
+pub use trial::{trial, trial_under_way};
 
 use pilot::words::count;
 

@@ -1,0 +1,285 @@
+//! `hugepilot trial`: huge pages tried on a running program, with and without by turns, until it is known what they gain.
+//!
+//! Owns: switching the program's memory, reading what it has done, and what is left behind. Never touches: the order of windows, or when the answer
+//! is known ([`trial`]).
+
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use daemon::args::DaemonOptions;
+use daemon::control::ControlClient;
+use heat::units::{Address, Bytes, CpuShare, HUGE_PAGE, Nanos};
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::Root;
+use kernel::process::cpu_time;
+use kernel::target::{Process, Target};
+use observe::Whose;
+use observe::system_calls::SystemCalls;
+use pilot::decide::{Plan, Spent};
+use pilot::engine::{Pilot, Round};
+use pilot::machine::{Machine, require};
+use trial::meter::{CommandMeter, ExporterMeter, Meter, NumberKind, RunningTotal, SystemCallsMeter};
+use trial::{Arm, TrialEnd, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading, judge};
+
+use super::args::{LeaveIn, NumberIs, TrialArgs};
+use super::settings::settings;
+use super::target::{self, Named};
+use super::terminal;
+use crate::report::{PlanReport, TrialReport, json, text, trial_plot};
+
+/// From one reading to the next while it is found out what a number is.
+const BETWEEN: Nanos = Nanos(500_000_000);
+
+pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
+    let Named { target, has_children } = target::find(&args.target)?;
+    let (process, children) = (target.process(), args.children || has_children);
+    let _elsewhere = observe::keep_away_from(process.pid);
+    require::acting(args.tracker)?;
+    target.ensure_huge_pages_enabled()?;
+    ensure_not_piloted(process, &args.daemon)?;
+    terminal::ensure_read()?;
+    let settings = settings(&args.watch(), &args.spend, &args.pace, CpuShare::default())?;
+    let mut machine = Machine::new(observe::open(args.tracker)?, settings.max_slowdown);
+    let mut pilot = Pilot::once(&mut machine, settings, Stop::on_signals(SecondSignal::Ends)?);
+    let work = work_of(args, &target, children, &pilot.stop)?;
+    let found = give_back_earlier(&mut pilot, process)?;
+    let observing = terminal::spinner(format!("observing process {}", process.pid));
+    let round = pilot.scan(process, children, &Spent::default())?;
+    drop(observing);
+    ensure_something_to_try(&round, process.pid)?;
+    let mut tried = Tried {
+        pilot,
+        process,
+        round,
+        children,
+        work,
+        lies_on: Arm::Base,
+        placebo: args.placebo,
+        began: Instant::now(),
+    };
+    let rules = TrialRules {
+        window: args.window,
+        limit: args.limit,
+        precision: args.precision,
+        as_found: Arm::Base,
+        without_work: without_work(args),
+    };
+    let line = terminal::StatusLine::begin("Ctrl-C ends the trial and leaves memory as it was found");
+    let progress = &mut |trial: &trial::Trial| line.show(&text::trial_under_way(trial, args.limit));
+    let (trial, ended) = trial::run(&mut tried, &rules, &mut fastrand::Rng::new(), progress);
+    drop(line);
+    let verdict = judge(&trial.by_cpu, args.precision, trial.elapsed);
+    let left = tried.leave(left_in(args.leave, &verdict, &ended, found))?;
+    let report = TrialReport {
+        pid: process.pid,
+        name: &target.name,
+        trial: &trial,
+        verdict,
+        is_over: !matches!(ended, TrialEnd::Failed(_)),
+        window: args.window,
+        switched: Bytes(tried.round.plan.promotions().count() as u64 * HUGE_PAGE),
+        counted: counted(args),
+        left,
+        found,
+        placebo: args.placebo,
+    };
+    if let Some(path) = &args.plot
+        && let Some(svg) = trial_plot::draw(&trial)?
+    {
+        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    terminal::print(&if args.json { json::trial(&report) } else { text::trial(&report) })?;
+    match ended {
+        TrialEnd::Known | TrialEnd::TimeIsUp => Ok(()),
+        TrialEnd::Failed(error) => {
+            Err(error).with_context(|| format!("the trial of process {} ended early", process.pid))
+        }
+    }
+}
+
+/// Errors: a daemon pilots the process, and would switch its memory meanwhile.
+fn ensure_not_piloted(process: Process, daemon: &DaemonOptions) -> anyhow::Result<()> {
+    let daemon = ControlClient::at(&daemon.socket);
+    let Ok(state) = daemon.status() else { return Ok(()) };
+    let target = state.targets.iter().find(|each| each.process() == process);
+    if !state.paused && target.is_some_and(|target| !target.paused) {
+        let pid = process.pid;
+        bail!(
+            "hugepilotd pilots process {pid} and would switch its memory, too; `hugepilot pause {pid}` first, and `hugepilot resume {pid}` afterwards"
+        );
+    }
+    Ok(())
+}
+
+/// What the program does, counted as the user asked. Errors: it cannot be counted.
+fn work_of(args: &TrialArgs, target: &Target, children: bool, stop: &Stop) -> anyhow::Result<RunningTotal> {
+    let mut meter: Box<dyn Meter> = match (&args.rate, &args.prometheus, &args.query) {
+        (Some(command), ..) => Box::new(CommandMeter(command.clone())),
+        (None, Some(url), Some(query)) => Box::new(ExporterMeter { url: url.clone(), query: query.clone() }),
+        _ => {
+            let whose = if children { Whose::AndTheirChildren } else { Whose::Theirs };
+            let calls = SystemCalls::begin([target.pid()].into_iter(), whose)?;
+            return Ok(RunningTotal::new(Box::new(SystemCallsMeter(calls)), NumberKind::Total));
+        }
+    };
+    let kind = match args.number {
+        NumberIs::Total => NumberKind::Total,
+        NumberIs::Rate => NumberKind::Rate,
+        NumberIs::Auto => {
+            let _finding = terminal::spinner("finding out whether the number is a running total or a rate".to_owned());
+            let mut readings = vec![meter.read()?];
+            while readings.len() < NumberKind::READINGS {
+                stop.sleep_until(Instant::now() + BETWEEN.duration())?;
+                readings.push(meter.read()?);
+            }
+            NumberKind::of(&readings)
+        }
+    };
+    Ok(RunningTotal::new(meter, kind))
+}
+
+/// Gives back what was promoted earlier, so that it can be tried. Returns what memory was found on.
+fn give_back_earlier(pilot: &mut Pilot<'_>, process: Process) -> anyhow::Result<Arm> {
+    let earlier = pilot.plan_to_give_back(process, false)?;
+    let regions: Vec<Address> = earlier.plan.give_backs().map(|decision| decision.start).collect();
+    if regions.is_empty() {
+        return Ok(Arm::Base);
+    }
+    eprintln!("hugepilot: {} regions were promoted earlier; they are given back, and tried", regions.len());
+    let stop = pilot.stop.clone();
+    pilot.give_back(process, &regions, &stop, &mut |_| ());
+    Ok(Arm::Huge)
+}
+
+/// Errors: nothing would be promoted; the reasons are printed.
+fn ensure_something_to_try(round: &Round, pid: u32) -> anyhow::Result<()> {
+    if round.plan.promotions().next().is_some() {
+        return Ok(());
+    }
+    let report = PlanReport {
+        plan: &round.plan,
+        family: round.family,
+        clearing: round.heat.clearing,
+        gain: None,
+        expectation: None,
+    };
+    eprint!("{}", text::plan(&report));
+    bail!(
+        "nothing to try: none of the memory of process {pid} would be promoted, for the reasons above; `hugepilot explain {pid}` says more"
+    )
+}
+
+fn left_in(asked: LeaveIn, verdict: &TrialVerdict, ended: &TrialEnd, found: Arm) -> Arm {
+    match (asked, verdict) {
+        (LeaveIn::Promoted, _) => Arm::Huge,
+        (LeaveIn::AsFound, _) => found,
+        (LeaveIn::Better, _) if matches!(ended, TrialEnd::Failed(_)) => found,
+        (LeaveIn::Better, TrialVerdict::Gain { .. }) => Arm::Huge,
+        (LeaveIn::Better, TrialVerdict::Loss { .. } | TrialVerdict::NoChange { .. }) => Arm::Base,
+        (LeaveIn::Better, TrialVerdict::Unknown { .. }) => found,
+    }
+}
+
+/// What is counted, in words.
+fn counted(args: &TrialArgs) -> &str {
+    match (&args.rate, &args.query) {
+        (Some(command), _) => command,
+        (None, Some(query)) => query,
+        (None, None) => "system calls",
+    }
+}
+
+fn without_work(args: &TrialArgs) -> &'static str {
+    if args.rate.is_none() && args.prometheus.is_none() {
+        "the program makes no system calls; count its work by a command (--rate) or a metric (--prometheus)"
+    } else {
+        "its number did not grow; a Prometheus server has a new one every 15 to 60 s: give longer windows (--window), or the exporter's own page"
+    }
+}
+
+/// The program under trial.
+struct Tried<'a> {
+    pilot: Pilot<'a>,
+    process: Process,
+    round: Round,
+    children: bool,
+    work: RunningTotal,
+    lies_on: Arm,
+    placebo: bool,
+    began: Instant,
+}
+
+impl Tried<'_> {
+    /// Leaves memory so, also after a signal; a second one ends the command at once. Returns what it lies on: a program that has ended has none.
+    fn leave(&mut self, arm: Arm) -> anyhow::Result<Arm> {
+        if self.lies_on != arm && self.pilot.world.lives(self.process) {
+            self.pilot.stop = Stop::default();
+            self.switch(arm)
+                .context("its memory could not be left as intended; `hugepilot give-back` undoes what was promoted")?;
+        }
+        Ok(self.lies_on)
+    }
+
+    fn promote(&mut self) -> Result<(), TrialError> {
+        let failed = |error: observe::ObserveError| TrialError::Other(error.to_string());
+        let round = self.pilot.plan_again(self.process, &self.round).map_err(failed)?;
+        let outcome = self.pilot.act(self.process, &round, &mut |_| ()).map_err(failed)?;
+        if outcome.tried > 0 && outcome.applied == 0 {
+            return Err(TrialError::Other(format!(
+                "the kernel refused all {} regions; `hugepilot promote` says why",
+                outcome.tried
+            )));
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self) -> Result<(), TrialError> {
+        let regions = starts(&self.round.plan);
+        // What is half given back when a signal comes is given back when memory is left.
+        let stop = self.pilot.stop.clone();
+        self.pilot.give_back(self.process, &regions, &stop, &mut |_| ());
+        Ok(())
+    }
+}
+
+fn starts(plan: &Plan) -> Vec<Address> {
+    plan.promotions().map(|decision| decision.start).collect()
+}
+
+impl UnderTrial for Tried<'_> {
+    fn switch(&mut self, to: Arm) -> Result<(), TrialError> {
+        // It may be half done when a signal comes.
+        self.lies_on = Arm::Huge;
+        if !self.placebo {
+            match to {
+                Arm::Huge => self.promote()?,
+                Arm::Base => self.give_back()?,
+            }
+        }
+        self.pilot.stop.check().map_err(|_| TrialError::Stopped)?;
+        if !self.pilot.world.lives(self.process) {
+            return Err(TrialError::Exited);
+        }
+        self.lies_on = to;
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<WorkReading, TrialError> {
+        let status = self.pilot.world.status(self.process).ok_or(TrialError::Exited)?;
+        let failed = |error: &dyn std::fmt::Display| TrialError::Other(error.to_string());
+        let at = Nanos::from_duration(self.began.elapsed());
+        let work = self.work.read(at).map_err(|error| failed(&error))?;
+        let cpu = if self.children {
+            self.pilot.world.family_usage(self.process).map(|usage| usage.cpu_time)
+        } else {
+            cpu_time(&Root::host(), self.process.pid)
+        };
+        let cpu = cpu.map_err(|error| if error.is_gone() { TrialError::Exited } else { failed(&error) })?;
+        Ok(WorkReading { at, work, cpu, memory: status.vm_rss })
+    }
+
+    fn rest(&mut self, time: Nanos) -> Result<(), TrialError> {
+        let (until, stop) = (self.pilot.world.now() + time.duration(), self.pilot.stop.clone());
+        self.pilot.world.sleep_until(until, &stop).map_err(|_| TrialError::Stopped)
+    }
+}

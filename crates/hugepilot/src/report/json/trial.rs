@@ -1,0 +1,61 @@
+//! The trial: its verdict, and every window.
+
+use trial::TrialWindow;
+
+use super::document;
+use crate::report::TrialReport;
+
+/// The outcome, each window listed.
+pub fn trial(report: &TrialReport) -> String {
+    let trial = report.trial;
+    let window = |window: &TrialWindow| {
+        object! {
+            #[serde(flatten)]
+            window: *window,
+            work_per_cpu_second: window.per_cpu_second(),
+            work_per_second: window.per_second(),
+        }
+    };
+    document(&object! {
+        pid: report.pid,
+        name: report.name,
+        placebo: report.placebo,
+        counted: report.counted,
+        #[serde(flatten)]
+        verdict: report.verdict,
+        by_clock: trial.by_clock.change(),
+        growth: trial.growth(),
+        pairs: trial.by_cpu.pairs(),
+        seconds: trial.elapsed.seconds(),
+        switched_bytes: report.switched,
+        found: report.found,
+        left: report.left,
+        is_over: report.is_over,
+        course: trial.course.iter().map(|(at, change)| object! { at_ns: *at, #[serde(flatten)] change: *change }).collect::<Vec<_>>(),
+        windows: trial.windows.iter().map(window).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::samples::{trial_of, trial_report};
+
+    #[test]
+    fn a_trial_has_its_fields() {
+        let (trial, verdict) = trial_of(&[1.2, 1.21, 1.19, 1.2, 1.22, 1.18]);
+        let document = trial_report(&trial, verdict, super::trial);
+        let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+        assert_eq!(
+            (&document["verdict"], &document["left"], &document["pairs"]),
+            (&"gain".into(), &"huge".into(), &6.into())
+        );
+        assert_eq!(document["windows"].as_array().unwrap().len(), 12);
+        let speed = |arm: &str| {
+            let windows = document["windows"].as_array().unwrap();
+            windows.iter().find(|window| window["arm"] == arm).unwrap()["work_per_cpu_second"].as_f64().unwrap()
+        };
+        assert_eq!((speed("base"), speed("huge")), (1000.0, 1200.0));
+        assert!((document["change"]["estimate"].as_f64().unwrap() - 0.2).abs() < 0.01);
+        assert_eq!(document["course"].as_array().unwrap().len(), 3);
+    }
+}

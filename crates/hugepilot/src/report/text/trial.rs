@@ -1,0 +1,123 @@
+//! The outcome of a trial: one sentence, then what it rests on.
+
+use heat::units::Nanos;
+use pilot::words::printable;
+use trial::{Arm, SpeedChange, Trial, TrialVerdict};
+
+use super::joined;
+use crate::report::TrialReport;
+
+/// The outcome.
+pub fn trial(report: &TrialReport) -> String {
+    let mut lines = vec![verdict(report)];
+    lines.push(format!(
+        "counted: {} for each second of its CPU time{}",
+        printable(report.counted, 200),
+        by_clock(report.trial)
+    ));
+    lines.push(format!(
+        "{} of windows of {}, in {}; {} switched between base and huge pages{}",
+        pairs(report.trial.by_cpu.pairs()),
+        report.window,
+        report.trial.elapsed,
+        report.switched,
+        if report.placebo { " in name only: a placebo" } else { "" }
+    ));
+    lines.push(left(report));
+    joined(lines)
+}
+
+/// One line while it goes on.
+pub fn trial_under_way(trial: &Trial, limit: Nanos) -> String {
+    let so_far = match trial.by_cpu.change() {
+        Some(change) => format!("{} so far", changed(&change)),
+        None => "nothing is known before the fourth".to_owned(),
+    };
+    format!("{}: {so_far}; {} of {limit} at most", pairs(trial.by_cpu.pairs()), trial.elapsed)
+}
+
+fn verdict(report: &TrialReport) -> String {
+    let who = format!("{} (process {})", printable(report.name, 60), report.pid);
+    let memory = match report.trial.growth() {
+        Some(growth) if growth > 0.00005 => format!(", for {:.2} % more memory", 100.0 * growth),
+        _ => String::new(),
+    };
+    match report.verdict {
+        TrialVerdict::Gain { change } => format!("{who} {}{memory}: keep huge pages", changed(&change)),
+        TrialVerdict::Loss { change } => format!("{who} {}{memory}: leave it on base pages", changed(&change)),
+        TrialVerdict::NoChange { change } => {
+            format!("{who}: no gain ({}){memory}: leave it on base pages", range(&change))
+        }
+        TrialVerdict::Unknown { change, noise, more_ns } => {
+            let noise = noise.map_or("too few pairs of windows".to_owned(), |noise| {
+                format!("pairs of windows differ by {:.1} %", 100.0 * noise)
+            });
+            let so_far = change.map_or(String::new(), |change| format!(", so the gain may be {}", range(&change)));
+            let more = match more_ns {
+                _ if !report.is_over => String::new(),
+                Some(more) => {
+                    format!("; about {} more would do (--for {})", minutes(more), minutes(more + report.trial.elapsed))
+                }
+                None => "; a quieter machine, more load or longer windows (--window) would tell".to_owned(),
+            };
+            format!("{who}: cannot tell: {noise}{so_far}{more}")
+        }
+    }
+}
+
+fn by_clock(trial: &Trial) -> String {
+    trial.by_clock.change().map_or(String::new(), |change| format!("; by the clock it {}", changed(&change)))
+}
+
+fn left(report: &TrialReport) -> String {
+    let found = if report.left == report.found { ", as it was found" } else { "" };
+    match report.left {
+        Arm::Huge => format!("left on huge pages{found}; `hugepilot give-back {}` undoes it", report.pid),
+        Arm::Base => format!("left on base pages{found}"),
+    }
+}
+
+/// `gains 18.2 % (15.1 to 21.4)`
+fn changed(change: &SpeedChange) -> String {
+    let (verb, sign) = if change.estimate < 0.0 { ("loses", -100.0) } else { ("gains", 100.0) };
+    let (one, other) = (sign * change.low, sign * change.high);
+    format!("{verb} {:.1} % ({:.1} to {:.1})", sign * change.estimate, one.min(other), one.max(other))
+}
+
+/// `-0.8 to +0.9 %`
+fn range(change: &SpeedChange) -> String {
+    format!("{:+.1} to {:+.1} %", 100.0 * change.low, 100.0 * change.high)
+}
+
+fn pairs(count: usize) -> String {
+    if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") }
+}
+
+/// Whole minutes, as `--for` takes them.
+fn minutes(time: Nanos) -> String {
+    format!("{}m", (time.seconds() / 60.0).ceil().max(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::samples::trial_report;
+
+    fn said(ratios: &[f64]) -> String {
+        let (trial, verdict) = crate::report::samples::trial_of(ratios);
+        trial_report(&trial, verdict, super::trial)
+    }
+
+    #[test]
+    fn the_sentence_says_what_to_do() {
+        insta::assert_snapshot!(
+            [
+                said(&[1.2, 1.21, 1.19, 1.2, 1.22, 1.18]),
+                said(&[0.8, 0.81, 0.79, 0.8, 0.82, 0.78]),
+                said(&[1.0, 1.001, 0.999, 1.0, 1.002, 0.998]),
+                said(&[1.3, 0.8, 1.2, 0.9, 1.1, 1.0]),
+                said(&[1.3]),
+            ]
+            .join("\n")
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! `trial` switches memory by turns, says what that changes, and leaves it as asked, however it ends.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Program, binary, hugepilot, list, number, send, wait_until};
+
+crate::trials!(
+    memory_is_switched_by_turns_and_left_as_asked,
+    a_signal_leaves_memory_as_it_was_found,
+    what_a_killed_trial_left_is_given_back,
+    a_placebo_switches_nothing,
+    a_program_is_found_by_its_name_and_group,
+    who_does_nothing_that_is_counted_is_told,
+    a_program_that_would_gain_nothing_is_not_tried,
+);
+
+const MIB: u64 = 1 << 20;
+
+/// A number that grows with the program's CPU time, so that huge pages do not change it.
+fn clock_of(program: &Program) -> String {
+    format!("cut -d ' ' -f 14 /proc/{}/stat", program.pid)
+}
+
+fn trial(program: &Program, options: &str) -> Command {
+    let mut command = Command::new(binary());
+    command.args(["trial", &program.pid.to_string(), "--rate", &clock_of(program), "--number", "total"]);
+    command.args(["--window", "500ms", "--fast", "--json"]).args(options.split_whitespace());
+    command
+}
+
+fn begun(program: &Program, options: &str) -> Child {
+    let child = trial(program, options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait_until("it switches to huge pages", || program.huge_bytes() >= 30 * MIB);
+    child
+}
+
+fn memory_is_switched_by_turns_and_left_as_asked() {
+    let mut program = Program::start("map=32M fill ready read=all");
+    let output = trial(&program, "--for 20s --leave promoted").output().expect("it ends");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let windows = list(&json, "windows");
+    for pair in windows.chunks(2) {
+        assert_ne!(pair[0]["arm"], pair[1]["arm"], "{json}");
+    }
+    assert!(number(&json, "pairs") >= 4 && list(&json, "course").len() as u64 == number(&json, "pairs") - 3, "{json}");
+    assert!(number(&json, "switched_bytes") >= 30 * MIB && json["found"] == "base" && json["left"] == "huge", "{json}");
+    assert!(json["verdict"] != "gain" && json["verdict"] != "loss", "a clock runs as fast on huge pages: {json}");
+    assert!(program.huge_bytes() >= 30 * MIB);
+    // A later trial tries the same memory, and leaves it as that found it.
+    let output = trial(&program, "--for 1s --leave as-found").output().expect("it ends");
+    let again: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert!(again["found"] == "huge" && again["left"] == "huge" && program.huge_bytes() >= 30 * MIB, "{again}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("promoted earlier"), "{output:?}");
+    hugepilot(&format!("give-back {}", program.pid)).status.success().then_some(()).expect("it is on record");
+    assert_eq!(program.huge_bytes(), 0);
+    program.assert_unharmed();
+}
+
+fn a_signal_leaves_memory_as_it_was_found() {
+    let mut program = Program::start("map=32M fill ready read=all");
+    let child = begun(&program, "");
+    send(child.id(), Signal::INT);
+    let output = child.wait_with_output().expect("it ends");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("ended early: stopped by a signal"), "{stderr}");
+    let json: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"));
+    assert!(json["left"] == "base" && json["is_over"] == false, "{json}");
+    assert_eq!(program.huge_bytes(), 0);
+    program.assert_unharmed();
+}
+
+fn what_a_killed_trial_left_is_given_back() {
+    let mut program = Program::start("map=32M fill ready read=all");
+    let mut child = begun(&program, "");
+    send(child.id(), Signal::KILL);
+    child.wait().expect("it ends");
+    hugepilot(&format!("give-back {}", program.pid)).status.success().then_some(()).expect("it is on record");
+    assert_eq!(program.huge_bytes(), 0);
+    program.assert_unharmed();
+}
+
+fn a_placebo_switches_nothing() {
+    let program = Program::start("map=32M fill ready read=all");
+    let output = trial(&program, "--placebo --for 1s --leave promoted").output().expect("it ends");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert!(json["placebo"] == true && list(&json, "windows").len() >= 2, "{json}");
+    assert_eq!(program.huge_bytes(), 0);
+}
+
+fn a_program_is_found_by_its_name_and_group() {
+    let program = Program::start("map=32M fill ready read=all");
+    let name = fs::read_to_string(format!("/proc/{}/comm", program.pid)).expect("it lives");
+    let found = |by: &str| {
+        let rate = format!("--rate=true --number=total --window=500ms {by}");
+        let ran = Command::new(binary()).arg("trial").args(rate.split(' ')).output().expect("it ends");
+        String::from_utf8_lossy(&ran.stderr).into_owned()
+    };
+    // The tests themselves have the name, too; whichever has most memory is tried, and counts nothing.
+    let said = found(&format!("--name={}", name.trim()));
+    assert!(said.contains("it printed ''") || said.contains("nothing to try"), "{said}");
+    assert!(found("--name=no-such-program").contains("no running program is found by that"));
+}
+
+fn who_does_nothing_that_is_counted_is_told() {
+    let program = Program::start("map=32M fill ready read=all");
+    let ran = hugepilot(&format!("trial {} --window 500ms --fast", program.pid));
+    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("makes no system calls; count its work by a command (--rate)"), "{ran:?}");
+    assert_eq!(program.huge_bytes(), 0, "as it was found");
+}
+
+fn a_program_that_would_gain_nothing_is_not_tried() {
+    let program = Program::start("map=4M fill ready sleep=3600s");
+    let ran = hugepilot(&format!("trial {}", program.pid));
+    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("nothing to try") && ran.stderr.contains("reason"), "{ran:?}");
+}

@@ -1,0 +1,257 @@
+//! The order of a trial: switch, wait until the speed has settled, measure; pair after pair.
+//!
+//! Owns: that order, and the windows. Never touches: the program; a [`UnderTrial`] does.
+
+use heat::units::{Bytes, Nanos};
+use serde::Serialize;
+
+use crate::interval::{PairedDifferences, SpeedChange};
+use crate::judge::is_known;
+use crate::settle::has_settled;
+
+/// From one reading to the next while the speed settles.
+const SAMPLE: Nanos = Nanos(500_000_000);
+/// How long the speed may take to settle; then a window begins anyway.
+const LONGEST_SETTLING: Nanos = Nanos(15_000_000_000);
+/// A program that uses less of a CPU does not show what huge pages do for it.
+const LEAST_CPU: f64 = 0.005;
+
+/// What the program's memory lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arm {
+    /// Base pages, as without hugepilot.
+    Base,
+    /// Huge pages, where they are expected to pay.
+    Huge,
+}
+
+/// What a program has done and used so far; all but memory only grow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkReading {
+    /// When, from any point on.
+    pub at: Nanos,
+    /// Work, in any unit.
+    pub work: f64,
+    /// CPU time.
+    pub cpu: Nanos,
+    /// Resident memory at present.
+    pub memory: Bytes,
+}
+
+/// A measured time in one arm.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TrialWindow {
+    /// What memory lay on.
+    pub arm: Arm,
+    /// When it began, from the trial's beginning on.
+    pub began_ns: Nanos,
+    /// How long it was.
+    pub elapsed_ns: Nanos,
+    /// CPU time that the program had.
+    pub cpu_ns: Nanos,
+    /// Work that the program did.
+    pub work: f64,
+    /// Its resident memory at the end.
+    pub memory_bytes: Bytes,
+}
+
+/// A program under trial.
+pub trait UnderTrial {
+    /// Moves its memory. Errors: it has ended, or a stop was requested.
+    fn switch(&mut self, to: Arm) -> Result<(), TrialError>;
+
+    /// What it has done. Errors: it has ended, or its work cannot be counted.
+    fn read(&mut self) -> Result<WorkReading, TrialError>;
+
+    /// Waits. Errors: a stop was requested.
+    fn rest(&mut self, time: Nanos) -> Result<(), TrialError>;
+}
+
+/// Why a trial cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    /// A signal.
+    #[error("stopped by a signal")]
+    Stopped,
+    /// The program.
+    #[error("the program has ended")]
+    Exited,
+    /// It hardly ran.
+    #[error(
+        "the program used {0:.1} % of a CPU in a window: it does too little to show what huge pages do for it; put load on it, \
+         or give longer windows (--window)"
+    )]
+    Idle(f64),
+    /// It ran, and nothing was counted.
+    #[error("no work was counted in a window of {0}: {1}")]
+    NoWork(Nanos, &'static str),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// How a trial goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrialRules {
+    /// How long a window is.
+    pub window: Nanos,
+    /// The trial ends after the pair during which this has passed.
+    pub limit: Nanos,
+    /// How far the ends of the interval may lie from the middle, as a share of the speed; None to end once the answer is known.
+    pub precision: Option<f64>,
+    /// What memory lies on at the beginning.
+    pub as_found: Arm,
+    /// What to say if no work is counted.
+    pub without_work: &'static str,
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trial {
+    /// Every window, in order; two of them are a pair.
+    pub windows: Vec<TrialWindow>,
+    /// Work for each second of CPU time.
+    pub by_cpu: PairedDifferences,
+    /// Work for each second.
+    pub by_clock: PairedDifferences,
+    /// The change after each pair by which it is bounded, with the time.
+    pub course: Vec<(Nanos, SpeedChange)>,
+    /// How long it took so far.
+    pub elapsed: Nanos,
+}
+
+/// Why a trial ended.
+#[derive(Debug)]
+pub enum TrialEnd {
+    /// The answer is known.
+    Known,
+    /// Time is up.
+    TimeIsUp,
+    /// It could not go on.
+    Failed(TrialError),
+}
+
+impl TrialWindow {
+    /// Work for each second of CPU time.
+    pub fn per_cpu_second(&self) -> f64 {
+        self.work / self.cpu_ns.seconds()
+    }
+
+    /// Work for each second.
+    pub fn per_second(&self) -> f64 {
+        self.work / self.elapsed_ns.seconds()
+    }
+}
+
+impl Trial {
+    /// Memory growth on huge pages, as a share; None without a pair.
+    pub fn growth(&self) -> Option<f64> {
+        let pairs = self.windows.chunks_exact(2);
+        let of = |pair: &[TrialWindow], arm| {
+            pair.iter().find(|window| window.arm == arm).map(|window| window.memory_bytes.0 as f64)
+        };
+        let growth = |pair: &[TrialWindow]| Some(of(pair, Arm::Huge)? / of(pair, Arm::Base)?.max(1.0) - 1.0);
+        heat::statistics::median(&pairs.filter_map(growth).collect::<Vec<_>>())
+    }
+}
+
+/// Runs a trial until it ends; `progress` sees it after each window. What was measured counts, however it ends.
+pub fn run(
+    subject: &mut dyn UnderTrial,
+    rules: &TrialRules,
+    random: &mut fastrand::Rng,
+    progress: &mut dyn FnMut(&Trial),
+) -> (Trial, TrialEnd) {
+    let mut trial = Trial::default();
+    let ended = go_on(subject, rules, random, progress, &mut trial);
+    (trial, ended.unwrap_or_else(TrialEnd::Failed))
+}
+
+fn go_on(
+    subject: &mut dyn UnderTrial,
+    rules: &TrialRules,
+    random: &mut fastrand::Rng,
+    progress: &mut dyn FnMut(&Trial),
+    trial: &mut Trial,
+) -> Result<TrialEnd, TrialError> {
+    let began = subject.read()?.at;
+    let mut lies_on = rules.as_found;
+    loop {
+        let order = if random.bool() { [Arm::Base, Arm::Huge] } else { [Arm::Huge, Arm::Base] };
+        let mut pair = Vec::new();
+        for arm in order {
+            if arm != lies_on {
+                subject.switch(arm)?;
+                lies_on = arm;
+            }
+            settle(subject)?;
+            let window = measure(subject, arm, rules, began)?;
+            pair.push(window);
+            trial.elapsed = window.began_ns + window.elapsed_ns;
+            progress(trial);
+        }
+        trial.add(&pair);
+        progress(trial);
+        match trial.course.last() {
+            Some((_, change)) if is_known(change, rules.precision) => return Ok(TrialEnd::Known),
+            _ if trial.elapsed >= rules.limit => return Ok(TrialEnd::TimeIsUp),
+            _ => {}
+        }
+    }
+}
+
+impl Trial {
+    fn add(&mut self, pair: &[TrialWindow]) {
+        let of = |arm: Arm| pair.iter().find(|window| window.arm == arm).expect("a pair has both arms");
+        let (base, huge) = (of(Arm::Base), of(Arm::Huge));
+        self.by_cpu.add(huge.per_cpu_second(), base.per_cpu_second());
+        self.by_clock.add(huge.per_second(), base.per_second());
+        self.windows.extend(pair);
+        self.course.extend(self.by_cpu.change().map(|change| (self.elapsed, change)));
+    }
+}
+
+/// Waits until the speed has settled.
+fn settle(subject: &mut dyn UnderTrial) -> Result<(), TrialError> {
+    let (mut speeds, mut last) = (Vec::new(), subject.read()?);
+    let until = last.at + LONGEST_SETTLING;
+    while last.at < until && !has_settled(&speeds) {
+        subject.rest(SAMPLE)?;
+        let now = subject.read()?;
+        let cpu = now.cpu.saturating_sub(last.cpu).seconds();
+        speeds.push(if cpu > 0.0 { (now.work - last.work) / cpu } else { 0.0 });
+        last = now;
+    }
+    Ok(())
+}
+
+fn measure(
+    subject: &mut dyn UnderTrial,
+    arm: Arm,
+    rules: &TrialRules,
+    began: Nanos,
+) -> Result<TrialWindow, TrialError> {
+    let before = subject.read()?;
+    subject.rest(rules.window)?;
+    let after = subject.read()?;
+    let window = TrialWindow {
+        arm,
+        began_ns: before.at.saturating_sub(began),
+        elapsed_ns: after.at.saturating_sub(before.at),
+        cpu_ns: after.cpu.saturating_sub(before.cpu),
+        work: after.work - before.work,
+        memory_bytes: after.memory,
+    };
+    let cpus = window.cpu_ns.seconds() / window.elapsed_ns.seconds().max(f64::MIN_POSITIVE);
+    if cpus < LEAST_CPU {
+        Err(TrialError::Idle(100.0 * cpus))
+    } else if window.work <= 0.0 {
+        Err(TrialError::NoWork(window.elapsed_ns, rules.without_work))
+    } else {
+        Ok(window)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! Trials of simulated programs on a simulated machine.
+
+use super::*;
+use crate::judge::{TrialVerdict, judge};
+
+/// A program whose work is known, on a machine that varies.
+struct Simulated {
+    now: Nanos,
+    arm: Arm,
+    /// What huge pages gain.
+    gain: f64,
+    /// How much speeds vary from one second to the next.
+    noise: f64,
+    /// The machine's speed wanders by so much a second.
+    drift: f64,
+    speed: f64,
+    random: fastrand::Rng,
+    work: f64,
+    cpu: Nanos,
+    switches: usize,
+    ends_at: Nanos,
+}
+
+const SWITCHING: Nanos = Nanos(4_000_000_000);
+
+impl Simulated {
+    fn new(seed: u64, gain: f64, noise: f64, drift: f64) -> Self {
+        Self {
+            now: Nanos(0),
+            arm: Arm::Base,
+            gain,
+            noise,
+            drift,
+            speed: 1.0,
+            random: fastrand::Rng::with_seed(seed),
+            work: 0.0,
+            cpu: Nanos(0),
+            switches: 0,
+            ends_at: Nanos(u64::MAX),
+        }
+    }
+
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.random.f64()).sum::<f64>() - 6.0
+    }
+
+    fn pass(&mut self, time: Nanos) {
+        let seconds = time.seconds();
+        self.speed *= (self.normal() * self.drift * seconds.sqrt()).exp();
+        let noise = (self.normal() * self.noise / seconds.sqrt()).exp();
+        let gained = if self.arm == Arm::Huge { 1.0 + self.gain } else { 1.0 };
+        self.work += 1e5 * self.speed * noise * gained * seconds;
+        self.cpu += time;
+        self.now += time;
+    }
+}
+
+impl UnderTrial for Simulated {
+    fn switch(&mut self, to: Arm) -> Result<(), TrialError> {
+        assert_ne!(to, self.arm, "it is there already");
+        self.pass(SWITCHING);
+        self.arm = to;
+        self.switches += 1;
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<WorkReading, TrialError> {
+        if self.now >= self.ends_at {
+            return Err(TrialError::Exited);
+        }
+        let memory = Bytes(if self.arm == Arm::Huge { 1010 } else { 1000 });
+        Ok(WorkReading { at: self.now, work: self.work, cpu: self.cpu, memory })
+    }
+
+    fn rest(&mut self, time: Nanos) -> Result<(), TrialError> {
+        self.pass(time);
+        Ok(())
+    }
+}
+
+const MINUTE: Nanos = Nanos(60_000_000_000);
+const RULES: TrialRules = TrialRules {
+    window: Nanos(3_000_000_000),
+    limit: Nanos(10 * MINUTE.0),
+    precision: None,
+    as_found: Arm::Base,
+    without_work: "-",
+};
+
+fn verdict_of(mut subject: Simulated, rules: &TrialRules, seed: u64) -> (TrialVerdict, Trial) {
+    let (trial, _) = run(&mut subject, rules, &mut fastrand::Rng::with_seed(seed), &mut |_| ());
+    (judge(&trial.by_cpu, rules.precision, trial.elapsed), trial)
+}
+
+#[test]
+fn a_program_against_itself_seldom_differs() {
+    for (noise, drift) in [(0.02, 0.0), (0.1, 0.02), (0.4, 0.05)] {
+        let claims = (0..200).filter(|&seed| {
+            let (verdict, _) = verdict_of(Simulated::new(seed, 0.0, noise, drift), &RULES, seed + 1000);
+            matches!(verdict, TrialVerdict::Gain { .. } | TrialVerdict::Loss { .. })
+        });
+        let claims = claims.count();
+        assert!(claims <= 10, "{claims} of 200 claim a difference; noise {noise}, drift {drift}");
+    }
+}
+
+#[test]
+fn a_gain_of_20_percent_is_found_within_5_minutes() {
+    let rules = TrialRules { limit: Nanos(5 * MINUTE.0), ..RULES };
+    let found = (0..200).filter(|&seed| {
+        let (verdict, trial) = verdict_of(Simulated::new(seed, 0.2, 0.1, 0.02), &rules, seed + 1000);
+        let in_time = trial.elapsed < Nanos(rules.limit.0 + MINUTE.0);
+        in_time && matches!(verdict, TrialVerdict::Gain { change } if change.low < 0.25 && change.high > 0.15)
+    });
+    let found = found.count();
+    assert!(found >= 190, "{found} of 200");
+}
+
+#[test]
+fn a_trial_ends_at_its_precision_or_its_limit() {
+    let precise = TrialRules { precision: Some(0.01), ..RULES };
+    let (verdict, trial) = verdict_of(Simulated::new(1, 0.2, 0.01, 0.0), &precise, 2);
+    let TrialVerdict::Gain { change } = verdict else { panic!("{verdict:?}") };
+    assert!((change.high - change.low) / 2.0 <= 0.01 && trial.elapsed < RULES.limit, "{change:?}");
+    let (verdict, trial) = verdict_of(Simulated::new(1, 0.01, 0.5, 0.0), &RULES, 2);
+    assert!(matches!(verdict, TrialVerdict::Unknown { more_ns: Some(_), .. }), "{verdict:?}");
+    assert!(trial.elapsed >= RULES.limit && trial.elapsed < Nanos(RULES.limit.0 + MINUTE.0), "{}", trial.elapsed);
+    assert!((trial.growth().unwrap() - 0.01).abs() < 1e-9);
+}
+
+#[test]
+fn pairs_share_a_switch_where_they_can() {
+    let mut subject = Simulated::new(3, 0.0, 0.3, 0.0);
+    let (trial, _) = run(&mut subject, &RULES, &mut fastrand::Rng::with_seed(4), &mut |_| ());
+    let changes = trial.windows.windows(2).filter(|pair| pair[0].arm != pair[1].arm).count();
+    let first = usize::from(trial.windows[0].arm != Arm::Base);
+    assert_eq!(subject.switches, changes + first);
+    assert!(trial.windows.chunks(2).all(|pair| pair[0].arm != pair[1].arm), "a pair has both arms");
+    let begins_huge = trial.windows.chunks(2).filter(|pair| pair[0].arm == Arm::Huge).count();
+    assert!((1..trial.windows.len() / 2).contains(&begins_huge), "either comes first at times");
+}
+
+#[test]
+fn what_was_measured_until_a_program_ended_counts() {
+    let mut subject = Simulated { ends_at: Nanos(30_000_000_000), ..Simulated::new(5, 0.2, 0.01, 0.0) };
+    let (trial, ended) = run(&mut subject, &RULES, &mut fastrand::Rng::with_seed(6), &mut |_| ());
+    assert!(matches!(ended, TrialEnd::Failed(TrialError::Exited)), "{ended:?}");
+    assert!(!trial.windows.is_empty() && trial.windows.len() % 2 == 0);
+}
+
+#[test]
+fn an_idle_program_tells_nothing() {
+    struct Idle(Simulated);
+    impl UnderTrial for Idle {
+        fn switch(&mut self, to: Arm) -> Result<(), TrialError> {
+            self.0.switch(to)
+        }
+        fn read(&mut self) -> Result<WorkReading, TrialError> {
+            self.0.read().map(|reading| WorkReading { cpu: Nanos(0), ..reading })
+        }
+        fn rest(&mut self, time: Nanos) -> Result<(), TrialError> {
+            self.0.rest(time)
+        }
+    }
+    let (_, ended) =
+        run(&mut Idle(Simulated::new(7, 0.2, 0.1, 0.0)), &RULES, &mut fastrand::Rng::with_seed(8), &mut |_| ());
+    assert!(matches!(ended, TrialEnd::Failed(TrialError::Idle(_))), "{ended:?}");
+}
