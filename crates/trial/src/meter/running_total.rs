@@ -66,18 +66,20 @@ impl RunningTotal {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
-    struct Numbers(std::vec::IntoIter<f64>);
+    struct Numbers(VecDeque<f64>);
 
     impl Meter for Numbers {
         fn read(&mut self) -> Result<f64, MeterError> {
-            Ok(self.0.next().expect("another number"))
+            Ok(self.0.pop_front().expect("another number"))
         }
     }
 
     fn totals(kind: NumberKind, numbers: &[f64]) -> Vec<f64> {
-        let mut total = RunningTotal::new(Box::new(Numbers(numbers.to_vec().into_iter())), kind);
+        let mut total = RunningTotal::new(Box::new(Numbers(numbers.iter().copied().collect())), kind);
         let second = |number: usize| Nanos(number as u64 * 1_000_000_000);
         (0..numbers.len()).map(|number| total.read(second(number)).unwrap()).collect()
     }
