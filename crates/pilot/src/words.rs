@@ -2,6 +2,8 @@
 //!
 //! All reasons are worded here, so two reports never say the same thing in two ways.
 
+use std::collections::BTreeMap;
+
 use heat::units::Nanos;
 use heat::{HeldBack, Meaning, Obstacle, RefusalReason};
 use serde::Serialize;
@@ -66,6 +68,14 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
         Reason::Shared => "shared by fork or merged by KSM, promoting would copy it (--include-shared)",
         Reason::LazilyFreed => "holds memory that the program gave back (MADV_FREE; --include-shared takes it)",
     }
+}
+
+/// Why most memory was kept, as part of a sentence: the reason of most regions that are neither promoted nor huge already. None if there are none.
+pub fn mostly_kept(reasons: &BTreeMap<Reason, u64>) -> Option<String> {
+    let kept = reasons.iter().filter(|(reason, _)| !matches!(reason, Reason::Pays | Reason::AlreadyHuge));
+    let (&most, &regions) = kept.max_by_key(|&(_, &regions)| regions)?;
+    let of_all: u64 = reasons.values().sum();
+    Some(format!("of {} of {}: {}", count(regions), count_of(of_all, "region"), reason(most, Meaning::Walked)))
 }
 
 /// What is in the way of a region, for people.

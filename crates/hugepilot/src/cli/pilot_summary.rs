@@ -31,6 +31,7 @@ pub(super) fn report_of(pilot_summary: &PilotSummary, elapsed: Nanos) -> PilotRe
         before: pilot_summary.before(),
         after: pilot_summary.after(),
         left_alone: &pilot_summary.left_alone,
+        reasons: &pilot_summary.reasons,
         too_small: pilot_summary.too_small,
         pilot: own_cpu_time(),
         elapsed,

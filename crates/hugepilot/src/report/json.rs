@@ -132,6 +132,7 @@ fn pilot_summary(report: &PilotReport) -> impl Serialize {
         rounds: report.rounds,
         processes: report.processes,
         left_alone: report.left_alone,
+        reasons: report.reasons,
         too_small_bytes: report.too_small,
         given_back: report.given_back,
         #[serde(flatten)]

@@ -26,7 +26,7 @@ mod table;
 pub mod text;
 pub mod trial_plot;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use heat::clearing::Clearing;
 use heat::units::{Bytes, Nanos, Slowdown};
@@ -35,7 +35,7 @@ use launch::Prepared;
 use launch::verify::Verification;
 use observe::Census;
 use pilot::act::Outcome;
-use pilot::decide::{GainPercent, Plan};
+use pilot::decide::{GainPercent, Plan, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explanation;
 use pilot::words::printable;
@@ -206,6 +206,8 @@ pub struct PilotReport<'a> {
     pub after: Option<Snapshot>,
     /// Why processes were not observed, each reason once.
     pub left_alone: &'a BTreeSet<String>,
+    /// Regions by the reason that the last plan gave.
+    pub reasons: &'a BTreeMap<Reason, u64>,
     /// The most memory that any process had, if all were too small to be observed.
     pub too_small: Option<Bytes>,
     /// CPU time spent by the pilot, promotions included.

@@ -274,12 +274,15 @@ pub(super) fn promotion<'a>(plan: &'a Plan, outcome: &'a Outcome) -> PromoteRepo
     PromoteReport { plan, outcome, before: BEFORE, after: Some(AFTER), elapsed: Nanos(1_500_000_000) }
 }
 
+static NO_REASONS: BTreeMap<Reason, u64> = BTreeMap::new();
+
 /// The outcome of piloting a process.
 pub(super) fn pilot_report<'a>(outcome: &'a Outcome, left_alone: &'a BTreeSet<String>) -> PilotReport<'a> {
     PilotReport {
         rounds: 3,
         processes: 1,
         left_alone,
+        reasons: &NO_REASONS,
         too_small: None,
         outcome,
         given_back: 2,

@@ -136,6 +136,7 @@ impl Member {
             was_scanned: self.scanned_at.is_some(),
             growth: self.growth(),
             left_alone: self.left_alone.as_deref(),
+            reasons: &self.reasons,
             before: self.first,
             after: self.last,
         }

@@ -2,12 +2,13 @@
 //!
 //! Owns: the sums. Never touches: a single program; that is [`crate::engine::member`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use heat::Snapshot;
 use heat::units::{Bytes, Nanos};
 
 use crate::act::{Action, Outcome, RegionResult};
+use crate::decide::Reason;
 use crate::engine::shared_state::{COLLAPSE_CLASSES, Counts};
 
 /// The most refusals and reasons kept, for a pilot that runs for months.
@@ -25,6 +26,8 @@ pub struct PilotSummary {
     pub growth: Bytes,
     /// Why processes were not observed, each reason once.
     pub left_alone: BTreeSet<String>,
+    /// Regions of all programs, by the reason that the last plan gave.
+    pub reasons: BTreeMap<Reason, u64>,
     /// The largest resident memory seen, if no process was ever large enough to be observed.
     pub too_small: Option<Bytes>,
     /// What was done, by result.
@@ -39,6 +42,8 @@ pub(super) struct ProgramSummary<'a> {
     pub(super) growth: Bytes,
     /// Why it could not be observed.
     pub(super) left_alone: Option<&'a str>,
+    /// Its regions, by the reason that the last plan gave.
+    pub(super) reasons: &'a BTreeMap<Reason, u64>,
     pub(super) before: Option<Snapshot>,
     pub(super) after: Option<Snapshot>,
 }
@@ -91,6 +96,9 @@ impl PilotSummary {
         self.growth += program.growth;
         if let Some(reason) = program.left_alone.filter(|_| self.left_alone.len() < MOST_REASONS) {
             self.left_alone.insert(reason.to_owned());
+        }
+        for (&reason, regions) in program.reasons {
+            *self.reasons.entry(reason).or_default() += regions;
         }
         let sum = |one: Option<Snapshot>, other: Option<Snapshot>| one.into_iter().chain(other).reduce(together);
         (self.before, self.after) = (sum(self.before, program.before), sum(self.after, program.after));

@@ -9,7 +9,7 @@ use heat::RefusalReason;
 use heat::Snapshot;
 use heat::units::{Bytes, Nanos};
 use pilot::act::Outcome;
-use pilot::words::{count, count_of, percent, rate, refusal};
+use pilot::words::{count, count_of, mostly_kept, percent, rate, refusal};
 
 /// The promotion: tried, applied and refused, then before and after.
 pub fn promote(report: &PromoteReport) -> String {
@@ -101,6 +101,11 @@ pub fn pilot_summary(report: &PilotReport) -> String {
             format!("memory grown by {}", report.growth),
         ],
     };
+    if outcome.applied == 0
+        && let Some(kept) = mostly_kept(report.reasons)
+    {
+        lines.push(format!("nothing was promoted; {kept} (`hugepilot explain PID`, while it runs, says more)"));
+    }
     lines.extend(report.left_alone.iter().take(MOST_LEFT_ALONE).map(|why| format!("left alone: {why}")));
     lines.extend(refusals(outcome).into_iter().next().into_iter().flatten());
     lines.push(format!(
@@ -204,6 +209,8 @@ fn relative(before: f64, after: f64) -> Option<String> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use pilot::decide::Reason;
+
     use super::*;
     use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome, pilot_report, promotion};
 
@@ -248,5 +255,9 @@ mod tests {
         let left_alone = BTreeSet::from(["process 7 runs a virtual machine".to_owned()]);
         let alone = pilot_summary(&PilotReport { left_alone: &left_alone, ..unseen });
         assert!(alone.starts_with("hugepilot: left alone: process 7 runs a virtual machine\n"), "{alone}");
+        let reasons = BTreeMap::from([(Reason::AlreadyHuge, 90), (Reason::LivesInTlb, 40), (Reason::NotWalked, 3)]);
+        let kept = pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, ..report });
+        assert!(kept.contains("hugepilot: nothing was promoted; of 40 of 133 regions: the process gains"), "{kept}");
+        assert!(!pilot_summary(&PilotReport { reasons: &reasons, ..report }).contains("nothing was promoted"));
     }
 }

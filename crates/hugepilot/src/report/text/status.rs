@@ -151,8 +151,15 @@ fn remark(target: &TargetState) -> String {
     match &target.left_alone {
         _ if target.paused => "paused".to_owned(),
         Some(why) => printable(why, REASON_LIMIT),
+        None if target.promoted_bytes == Bytes(0) => nothing_promoted(target),
         None => String::new(),
     }
+}
+
+fn nothing_promoted(target: &TargetState) -> String {
+    words::mostly_kept(&target.reasons).map_or(String::new(), |kept| {
+        format!("nothing promoted; {kept} (`hugepilot explain {}` says more)", target.pid)
+    })
 }
 
 /// Programs that manage their own huge pages.
@@ -228,6 +235,19 @@ mod tests {
                 .ends_with("\n\nreclaim      reclaims: 3 GiB freed so far; 4 GiB free, 2 GiB of it in huge pages\n")
         );
         assert!(!status(&pilot_state()).contains("reclaim"));
+    }
+
+    #[test]
+    fn a_target_in_which_nothing_is_promoted_says_why() {
+        let mut state = pilot_state();
+        state.targets.truncate(1);
+        assert!(!status(&state).contains("nothing promoted"));
+        state.targets[0].promoted_bytes = Bytes(0);
+        state.targets[0].reasons = [(pilot::decide::Reason::NotWalked, 7)].into();
+        let (text, pid) = (status(&state), state.targets[0].pid);
+        let expected =
+            format!("nothing promoted; of 7 of 7 regions: no page walk was seen (`hugepilot explain {pid}` says more)");
+        assert!(text.contains(&expected), "{text}");
     }
 
     #[test]
