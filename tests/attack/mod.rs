@@ -114,7 +114,7 @@ impl Siege {
             command.args(["-c", "0"]).arg(program.get_program()).args(program.get_args());
             Program::command(&mut command)
         };
-        let targets: Vec<Program> = (0..TARGETS).map(|_| on_one("map=24M fill ready sleep=3600s")).collect();
+        let targets: Vec<Program> = (0..TARGETS).map(|_| on_one("map=24M fill ready sleep=86400s")).collect();
         let group = Cgroup::new();
         let daemon = restricted_daemon(group.as_ref(), tempfile::tempdir().expect("a folder"), &targets);
         // It cannot convert what it is told of, so it is told again and again.

@@ -42,6 +42,7 @@ fn attacks_while_the_daemon_is_killed() {
         let attackers: Vec<_> = numbers.map(|number| siege.begin(number, &ATTACKS[number])).collect();
         let seen = siege.watch(u64::MAX, LIFE);
         lives.push(Held { rss: siege.rss(), descriptors: siege.descriptors() });
+        eprintln!("{:.0} s: {seen:?}, {:?}", began.elapsed().as_secs_f64(), lives[lives.len() - 1]);
         assert!(seen.scans > 0.0, "nobody was scanned: {seen:?}");
         for attackers in &attackers {
             let said = std::fs::read_to_string(&attackers.said).expect("what it says is text");
