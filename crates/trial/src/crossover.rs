@@ -1,6 +1,6 @@
 //! The order of a trial: switch, wait until the speed has settled, measure; pair after pair.
 //!
-//! Owns: that order, and the windows. Never touches: the program; a [`UnderTrial`] does.
+//! Owns: that order, and the windows. Never touches: the program; an [`UnderTrial`] does.
 
 use heat::units::{Bytes, Nanos};
 use serde::Serialize;
@@ -87,8 +87,8 @@ pub enum TrialError {
     #[error("no work was counted in a window of {0}: {1}")]
     NoWork(Nanos, &'static str),
     /// Anything else.
-    #[error("{0}")]
-    Other(String),
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// How a trial goes.

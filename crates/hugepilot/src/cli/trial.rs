@@ -15,7 +15,8 @@ use kernel::process::cpu_time;
 use kernel::target::{Process, Target};
 use observe::Whose;
 use observe::system_calls::SystemCalls;
-use pilot::decide::{Plan, Spent};
+use pilot::act::RegionResult;
+use pilot::decide::Spent;
 use pilot::engine::{Pilot, Round};
 use pilot::machine::{Machine, require};
 use trial::meter::{CommandMeter, ExporterMeter, Meter, NumberKind, RunningTotal, SystemCallsMeter};
@@ -42,11 +43,13 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     let mut machine = Machine::new(observe::open(args.tracker)?, settings.max_slowdown);
     let mut pilot = Pilot::once(&mut machine, settings, Stop::on_signals(SecondSignal::Ends)?);
     let work = work_of(args, &target, children, &pilot.stop)?;
-    let found = give_back_earlier(&mut pilot, process)?;
-    let observing = terminal::spinner(format!("observing process {}", process.pid));
-    let round = pilot.scan(process, children, &Spent::default())?;
-    drop(observing);
-    ensure_something_to_try(&round, process.pid)?;
+    let found = if args.placebo { Arm::Base } else { give_back_earlier(&mut pilot, process)? };
+    let round = what_to_try(&mut pilot, process, children, args.placebo).with_context(|| match found {
+        Arm::Base => format!("nothing was changed in process {}", process.pid),
+        Arm::Huge => {
+            format!("what was promoted earlier is given back; `hugepilot promote {}` promotes anew", process.pid)
+        }
+    })?;
     let mut tried = Tried {
         pilot,
         process,
@@ -54,6 +57,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         children,
         work,
         lies_on: Arm::Base,
+        switched: None,
         placebo: args.placebo,
         began: Instant::now(),
     };
@@ -69,7 +73,9 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     let (trial, ended) = trial::run(&mut tried, &rules, &mut fastrand::Rng::new(), progress);
     drop(line);
     let verdict = judge(&trial.by_cpu, args.precision, trial.elapsed);
-    let left = tried.leave(left_in(args.leave, &verdict, &ended, found))?;
+    let intended = if args.placebo { Arm::Base } else { left_in(args.leave, &verdict, &ended, found) };
+    // Whatever becomes of this, what was measured is reported.
+    let leaving = tried.leave(intended);
     let report = TrialReport {
         pid: process.pid,
         name: &target.name,
@@ -77,18 +83,19 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         verdict,
         is_over: !matches!(ended, TrialEnd::Failed(_)),
         window: args.window,
-        switched: Bytes(tried.round.plan.promotions().count() as u64 * HUGE_PAGE),
+        switched: Bytes(tried.switched.unwrap_or(0) * HUGE_PAGE),
         counted: counted(args),
-        left,
+        left: tried.lies_on,
         found,
         placebo: args.placebo,
     };
+    terminal::print(&if args.json { json::trial(&report) } else { text::trial(&report) })?;
+    leaving?;
     if let Some(path) = &args.plot
         && let Some(svg) = trial_plot::draw(&trial)?
     {
         std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    terminal::print(&if args.json { json::trial(&report) } else { text::trial(&report) })?;
     match ended {
         TrialEnd::Known | TrialEnd::TimeIsUp => Ok(()),
         TrialEnd::Failed(error) => {
@@ -151,11 +158,14 @@ fn give_back_earlier(pilot: &mut Pilot<'_>, process: Process) -> anyhow::Result<
     Ok(Arm::Huge)
 }
 
-/// Errors: nothing would be promoted; the reasons are printed.
-fn ensure_something_to_try(round: &Round, pid: u32) -> anyhow::Result<()> {
-    if round.plan.promotions().next().is_some() {
-        return Ok(());
+/// Observes once what would be promoted. Errors: nothing would, unless it is for a placebo; the reasons are printed.
+fn what_to_try(pilot: &mut Pilot<'_>, process: Process, children: bool, placebo: bool) -> anyhow::Result<Round> {
+    let _observing = terminal::spinner(format!("observing process {}", process.pid));
+    let round = pilot.scan(process, children, &Spent::default())?;
+    if placebo || round.plan.promotions().next().is_some() {
+        return Ok(round);
     }
+    let pid = process.pid;
     let report = PlanReport {
         plan: &round.plan,
         family: round.family,
@@ -205,45 +215,47 @@ struct Tried<'a> {
     children: bool,
     work: RunningTotal,
     lies_on: Arm,
+    /// The fewest regions that any promotion put on huge pages.
+    switched: Option<u64>,
     placebo: bool,
     began: Instant,
 }
 
 impl Tried<'_> {
-    /// Leaves memory so, also after a signal; a second one ends the command at once. Returns what it lies on: a program that has ended has none.
-    fn leave(&mut self, arm: Arm) -> anyhow::Result<Arm> {
+    /// Leaves memory so, also after a signal; a second one ends the command at once. A program that has ended has none.
+    fn leave(&mut self, arm: Arm) -> anyhow::Result<()> {
         if self.lies_on != arm && self.pilot.world.lives(self.process) {
             self.pilot.stop = Stop::default();
             self.switch(arm)
                 .context("its memory could not be left as intended; `hugepilot give-back` undoes what was promoted")?;
         }
-        Ok(self.lies_on)
+        Ok(())
     }
 
     fn promote(&mut self) -> Result<(), TrialError> {
-        let failed = |error: observe::ObserveError| TrialError::Other(error.to_string());
+        let failed = |error: observe::ObserveError| TrialError::Other(error.into());
         let round = self.pilot.plan_again(self.process, &self.round).map_err(failed)?;
         let outcome = self.pilot.act(self.process, &round, &mut |_| ()).map_err(failed)?;
-        if outcome.tried > 0 && outcome.applied == 0 {
-            return Err(TrialError::Other(format!(
-                "the kernel refused all {} regions; `hugepilot promote` says why",
-                outcome.tried
-            )));
+        self.pilot.stop.check().map_err(|_| TrialError::Stopped)?;
+        if outcome.applied == 0 {
+            let why = format!("none of {} regions could be promoted; `hugepilot promote` says why", outcome.tried);
+            return Err(TrialError::Other(why.into()));
         }
+        self.switched = Some(self.switched.map_or(outcome.applied, |least| least.min(outcome.applied)));
         Ok(())
     }
 
     fn give_back(&mut self) -> Result<(), TrialError> {
-        let regions = starts(&self.round.plan);
+        let regions: Vec<Address> = self.round.plan.promotions().map(|decision| decision.start).collect();
         // What is half given back when a signal comes is given back when memory is left.
         let stop = self.pilot.stop.clone();
-        self.pilot.give_back(self.process, &regions, &stop, &mut |_| ());
+        let results = self.pilot.give_back(self.process, &regions, &stop, &mut |_| ());
+        if !results.is_empty() && !results.iter().any(RegionResult::is_done) {
+            let why = format!("none of {} huge pages could be split; `hugepilot give-back` says why", results.len());
+            return Err(TrialError::Other(why.into()));
+        }
         Ok(())
     }
-}
-
-fn starts(plan: &Plan) -> Vec<Address> {
-    plan.promotions().map(|decision| decision.start).collect()
 }
 
 impl UnderTrial for Tried<'_> {
@@ -266,15 +278,15 @@ impl UnderTrial for Tried<'_> {
 
     fn read(&mut self) -> Result<WorkReading, TrialError> {
         let status = self.pilot.world.status(self.process).ok_or(TrialError::Exited)?;
-        let failed = |error: &dyn std::fmt::Display| TrialError::Other(error.to_string());
         let at = Nanos::from_duration(self.began.elapsed());
-        let work = self.work.read(at).map_err(|error| failed(&error))?;
+        let work = self.work.read(at).map_err(|error| TrialError::Other(error.into()))?;
         let cpu = if self.children {
             self.pilot.world.family_usage(self.process).map(|usage| usage.cpu_time)
         } else {
             cpu_time(&Root::host(), self.process.pid)
         };
-        let cpu = cpu.map_err(|error| if error.is_gone() { TrialError::Exited } else { failed(&error) })?;
+        let cpu =
+            cpu.map_err(|error| if error.is_gone() { TrialError::Exited } else { TrialError::Other(error.into()) })?;
         Ok(WorkReading { at, work, cpu, memory: status.vm_rss })
     }
 

@@ -151,7 +151,7 @@ pub struct TrialReport<'a> {
     pub is_over: bool,
     /// How long windows were.
     pub window: Nanos,
-    /// Memory that was switched between base and huge pages.
+    /// Memory that every switch put on huge pages.
     pub switched: Bytes,
     /// What was counted.
     pub counted: &'a str,

@@ -1,19 +1,18 @@
 //! `trial` switches memory by turns, says what that changes, and leaves it as asked, however it ends.
 
-use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Program, binary, hugepilot, list, number, send, wait_until};
+use crate::support::{Program, binary, hugepilot, list, number, program_command, send, wait_until};
 
 crate::trials!(
     memory_is_switched_by_turns_and_left_as_asked,
     a_signal_leaves_memory_as_it_was_found,
     what_a_killed_trial_left_is_given_back,
     a_placebo_switches_nothing,
-    a_program_is_found_by_its_name_and_group,
+    a_program_is_found_by_its_name,
     who_does_nothing_that_is_counted_is_told,
     a_program_that_would_gain_nothing_is_not_tried,
 );
@@ -89,21 +88,26 @@ fn a_placebo_switches_nothing() {
     let output = trial(&program, "--placebo --for 1s --leave promoted").output().expect("it ends");
     let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     assert!(json["placebo"] == true && list(&json, "windows").len() >= 2, "{json}");
+    assert!(number(&json, "switched_bytes") == 0 && json["left"] == "base", "{json}");
     assert_eq!(program.huge_bytes(), 0);
 }
 
-fn a_program_is_found_by_its_name_and_group() {
-    let program = Program::start("map=32M fill ready read=all");
-    let name = fs::read_to_string(format!("/proc/{}/comm", program.pid)).expect("it lives");
-    let found = |by: &str| {
-        let rate = format!("--rate=true --number=total --window=500ms {by}");
-        let ran = Command::new(binary()).arg("trial").args(rate.split(' ')).output().expect("it ends");
-        String::from_utf8_lossy(&ran.stderr).into_owned()
+fn a_program_is_found_by_its_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let steps = program_command("map=32M fill ready read=all");
+    let link = folder.path().join("hpt-tried");
+    std::os::unix::fs::symlink(steps.get_program(), &link).expect("a link");
+    let program = Program::command(Command::new(&link).args(steps.get_args()));
+    let found = |name: &str| {
+        let mut command = Command::new(binary());
+        command.args(["trial", "--name", name, "--rate", &clock_of(&program), "--number", "total"]);
+        command.args(["--placebo", "--window", "500ms", "--for", "1s", "--json"]).output().expect("it ends")
     };
-    // The tests themselves have the name, too; whichever has most memory is tried, and counts nothing.
-    let said = found(&format!("--name={}", name.trim()));
-    assert!(said.contains("it printed ''") || said.contains("nothing to try"), "{said}");
-    assert!(found("--name=no-such-program").contains("no running program is found by that"));
+    let json: Value = serde_json::from_slice(&found("hpt-tri*").stdout).expect("a report");
+    assert_eq!(number(&json, "pid"), u64::from(program.pid));
+    let nobody = found("hpt-nobody");
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("no running program is found by that"), "{nobody:?}");
 }
 
 fn who_does_nothing_that_is_counted_is_told() {

@@ -16,14 +16,17 @@ pub fn trial(report: &TrialReport) -> String {
         by_clock(report.trial)
     ));
     lines.push(format!(
-        "{} of windows of {}, in {}; {} switched between base and huge pages{}",
+        "{} of windows of {}, in {}; {}",
         pairs(report.trial.by_cpu.pairs()),
         report.window,
         report.trial.elapsed,
-        report.switched,
-        if report.placebo { " in name only: a placebo" } else { "" }
+        if report.placebo {
+            "a placebo: nothing was switched".to_owned()
+        } else {
+            format!("{} switched between base and huge pages", report.switched)
+        }
     ));
-    lines.push(left(report));
+    lines.extend((!report.placebo).then(|| left(report)));
     joined(lines)
 }
 
