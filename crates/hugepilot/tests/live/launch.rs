@@ -34,7 +34,7 @@ crate::trials!(
 const SIZE: u64 = 128 << 20;
 
 /// A program that allocates, and waits to be observed.
-const STEPS: &str = "malloc=128M sleep=2s";
+const STEPS: &str = "malloc=128M be-scanned";
 
 /// Runs one of our programs with these options until it ends; also returns the account of the request.
 fn launch(options: &str, steps: &str) -> (Ran, Value) {
@@ -114,7 +114,7 @@ fn a_heap_is_on_a_pools_pages() {
 fn all_threads_get_a_pools_pages() {
     // Each of the 16 threads ends up with two pieces of four pages, and needs some more while taking one.
     let Some(_pool) = pool_of(SIZE / (2 << 20) + 200) else { return };
-    let (ran, launch) = launch("--pages 2M --heap", "malloc-in-threads=128M sleep=2s");
+    let (ran, launch) = launch("--pages 2M --heap", "malloc-in-threads=128M be-scanned");
     assert!(ran.status.success() && percent(&launch) >= 90.0, "{ran:?} {launch}");
 }
 
@@ -143,7 +143,7 @@ fn an_empty_pool_keeps_no_program_from_running() {
         eprintln!("the pool has pages, which are not ours to take: this cannot be tried here");
         return;
     }
-    let (ran, launch) = launch("--pages 2M --heap", "malloc=128M sleep=1s exit=7");
+    let (ran, launch) = launch("--pages 2M --heap", "malloc=128M be-scanned exit=7");
     assert_eq!(ran.status.code(), Some(7), "{ran:?}");
     let first = ran.stderr.lines().next().expect("a line");
     assert!(first.contains("the pool of 2M pages can give out none"), "{ran:?}");
@@ -165,7 +165,7 @@ fn a_share_that_was_not_reached_has_a_status_of_its_own() {
 
 fn the_programs_own_failure_comes_first() {
     let _never = Setting::huge_pages("never");
-    let (ran, launch) = launch("--pages thp --heap --require 90 --max-huge 0", "malloc=128M sleep=1s exit=7");
+    let (ran, launch) = launch("--pages thp --heap --require 90 --max-huge 0", "malloc=128M be-scanned exit=7");
     assert_eq!((ran.status.code(), &launch["met"]), (Some(7), &Value::from(false)), "{ran:?}");
 }
 

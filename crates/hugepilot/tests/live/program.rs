@@ -16,6 +16,8 @@ use heat::units::{BASE_PAGE, Bytes, PAGES_PER_REGION};
 use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::nodes::NodePolicy;
 use hugepilot_os::trial;
+use kernel::Root;
+use kernel::target::Process;
 
 use crate::support::{self, PATIENCE};
 use crate::tracking;
@@ -192,6 +194,8 @@ impl Program {
             "stack" => use_stack(bytes(value)),
             "ready" => self.say_ready()?,
             "sleep" => thread::sleep(time(value)),
+            // Lives on until whoever scans it once before its age doubles has surely seen all of it, however slow the machine.
+            "be-scanned" => thread::sleep((lived() * 2).max(Duration::from_secs(2))),
             // Creates a file that others wait for.
             "touch" => fs::write(value, "")?,
             // Waits until a file exists.
@@ -296,6 +300,14 @@ fn numbers(value: &str) -> Vec<u32> {
 }
 
 /// Parses `200ms` or `4s`.
+/// How long ago this process was started.
+fn lived() -> Duration {
+    let start = Process::of(&Root::host(), std::process::id()).expect("we are alive").start_ticks;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+    now.saturating_sub(Duration::from_millis(start * 1000 / rustix::param::clock_ticks_per_second()))
+}
+
 fn time(value: &str) -> Duration {
     match value.strip_suffix("ms") {
         Some(millis) => Duration::from_millis(millis.parse().expect("a time")),
