@@ -7,6 +7,7 @@ mod daemon;
 mod pool;
 mod reclaim;
 mod run;
+mod scan;
 mod target;
 mod trial;
 
@@ -20,6 +21,7 @@ pub use daemon::{ConfigArgs, PauseArgs, StatusArgs};
 use daemon::{PAUSE_EXAMPLES, RESUME_EXAMPLES};
 pub use pool::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
 pub use run::{LaunchOptions, PrintFormat, RunArgs};
+pub use scan::{RowIs, ScanArgs};
 pub use target::TargetOptions;
 pub use trial::{LeaveIn, NumberIs, TrialArgs};
 
@@ -33,6 +35,7 @@ use pilot::group::Selector;
 
 const EXAMPLES: &str = "\
 Examples:
+  hugepilot scan                       which programs of this machine would gain?
   hugepilot heat 4242                  where does process 4242 walk page tables?
   hugepilot promote 4242               put the memory where that pays on huge pages
   hugepilot trial 4242                 try it, with and without by turns: what does it gain?
@@ -113,6 +116,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Command {
+    /// Show which running programs huge pages would help, and what to do next
+    Scan(ScanArgs),
     /// Show where a process walks page tables; change nothing
     Heat(HeatArgs),
     /// Say which memory is on huge pages, why the rest is not, and whether more would pay

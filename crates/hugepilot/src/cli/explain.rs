@@ -1,16 +1,14 @@
 //! `hugepilot explain`: which memory is on huge pages, why the rest is not, and whether more would help.
 
-use heat::Heat;
 use heat::units::{Bytes, HUGE_PAGE, Slowdown};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
 use kernel::thp::Thp;
-use observe::walk_cycles::WalkCycles;
 use observe::{ObserveError, calibrate};
-use pilot::decide::{Allowance, Past, Plan, Spent, decide, expected_gain};
-use pilot::engine::{FamilyWatch, add_family};
+use pilot::decide::Plan;
 use pilot::explain::{self, Surroundings};
+use pilot::forecast::Observation;
 use pilot::machine::{Machine, require};
 use pilot::world::World;
 
@@ -25,38 +23,29 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<()> {
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, Slowdown::UNASKED);
     let (machine, process): (&mut dyn World, _) = (&mut machine, target.process());
-    let mut walking = WalkCycles::start(&Root::host(), target.pid());
-    let family = FamilyWatch::begin(machine, process, args.children)?;
-    let options = args.watch.options();
-    let mut heat = machine.observe(process, &options, &stop)?;
-    machine.complete(&mut heat);
-    let family = add_family(&mut heat, process, args.children, machine, &options, family, &stop)?;
-    let walk_share = walking.as_mut().and_then(WalkCycles::share);
-    let decided =
-        |heat: &Heat| decide(heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default());
-    let plan = decided(&heat);
-    let smaller = match observe::on_smaller_huge_pages(&Root::host(), &heat) {
+    let observation = Observation::of(machine, process, args.children, &args.watch.options(), &stop)?;
+    let (heat, family) = (&observation.heat, observation.family);
+    let plan = Observation::plan_for(heat);
+    let smaller = match observe::on_smaller_huge_pages(&Root::host(), heat) {
         Err(ObserveError::FrameTable { .. }) => None,
         told => Some(told?),
     };
-    let explanation = explain::explain(&heat, &plan, smaller.as_deref(), &surroundings(&target)?);
+    let explanation = explain::explain(heat, &plan, smaller.as_deref(), &surroundings(&target)?);
     let (cost, cost_from) = calibrate::walk_cost(family.footprint, terminal::say_measuring);
-    let cost = cost.with_unmapping(family.unmapped_share);
-    let gain = expected_gain(&plan, &cost, heat.busy_cpus);
     let would_pay = |plan: &Plan| Bytes(plan.promotions().count() as u64 * HUGE_PAGE);
     let after_restart = heat.as_if_aligned().map(|aligned| {
-        let plan = decided(&aligned);
-        AfterRestart { would_pay: would_pay(&plan), gain: expected_gain(&plan, &cost, heat.busy_cpus) }
+        let plan = Observation::plan_for(&aligned);
+        AfterRestart { would_pay: would_pay(&plan), gain: observation.forecast(&plan, &cost).gain() }
     });
     let report = ExplainReport {
-        heat: &heat,
+        heat,
         explanation: &explanation,
         family,
-        gain: walk_share.map_or(gain, |share| gain.map(|gain| gain.within(share, &plan))),
+        forecast: observation.forecast(&plan, &cost),
         after_restart: after_restart.filter(|restarted| restarted.would_pay > would_pay(&plan)),
-        cost,
+        cost: cost.with_unmapping(family.unmapped_share),
         cost_from,
-        walk_share,
+        walk_share: observation.gauged.walk_share,
     };
     terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report) })
 }

@@ -20,6 +20,7 @@ mod reclaim;
 mod record;
 mod replay;
 mod run;
+mod scan;
 mod settings;
 mod status;
 mod target;
@@ -41,6 +42,7 @@ pub fn run(cli: Cli) -> ExitCode {
 fn run_command(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => return run::run(args),
+        Command::Scan(args) => scan::scan(args)?,
         Command::Heat(args) => heat::heat(args)?,
         Command::Explain(args) => explain::explain(args)?,
         Command::Promote(args) => promote::promote(args)?,

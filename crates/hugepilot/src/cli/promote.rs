@@ -9,8 +9,9 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::{Process, Target};
 use observe::{ObserveError, calibrate};
 use pilot::act::Outcome;
-use pilot::decide::{Decision, Spent, expected_gain};
+use pilot::decide::{Decision, Spent};
 use pilot::engine::{Pilot, Round, candidate};
+use pilot::forecast::{Forecast, Gauged, Gauges};
 use pilot::machine::{Machine, require};
 
 use super::args::PromoteArgs;
@@ -31,11 +32,13 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
     let process = target.process();
     let observing =
         terminal::spinner(format!("observing process {}, spread over time where it would notice;", args.pid));
+    let mut gauges = Gauges::start(args.pid);
     let round = pilot.scan(process, args.children, &Spent::default())?;
+    let gauged = gauges.read();
     drop(observing);
     let expectation = expect(&round, &mut pilot);
     if args.dry_run {
-        return show_plan(&round, expectation, args.json);
+        return show_plan(&round, gauged, expectation, args.json);
     }
     terminal::ensure_read()?;
     if let Some(expectation) = expectation.filter(|_| !args.json) {
@@ -58,12 +61,11 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
     judge(&pilot, args.pid, &outcome)
 }
 
-fn show_plan(round: &Round, expectation: Option<Expectation>, as_json: bool) -> anyhow::Result<()> {
+fn show_plan(round: &Round, gauged: Gauged, expectation: Option<Expectation>, as_json: bool) -> anyhow::Result<()> {
     let (cost, _) = calibrate::walk_cost(round.family.footprint, terminal::say_measuring);
-    let cost = cost.with_unmapping(round.family.unmapped_share);
-    let gain = expected_gain(&round.plan, &cost, round.heat.busy_cpus);
+    let forecast = Forecast::of(&round.plan, &round.heat, &round.family, gauged, &cost);
     let report =
-        PlanReport { plan: &round.plan, family: round.family, clearing: round.heat.clearing, gain, expectation };
+        PlanReport { plan: &round.plan, family: round.family, clearing: round.heat.clearing, forecast, expectation };
     terminal::print(&if as_json { json::plan(&report) } else { text::plan(&report) })
 }
 

@@ -3,8 +3,9 @@
 use anyhow::{Context, bail};
 use heat::WalkCost;
 use heat::units::Bytes;
-use pilot::decide::{Past, Spent, decide, expected_gain};
+use pilot::decide::{Past, Spent, decide};
 use pilot::engine::Family;
+use pilot::forecast::{Forecast, Gauged};
 use pilot::machine::on_this_machine;
 use pilot::recording::{Moment, Recording, RecordingError};
 
@@ -30,12 +31,12 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
         let allowance = on_this_machine(args.spend.allowance())?;
         let plan = decide(heat, &allowance.limits(heat.rss, &Spent::default()), &Past::default());
         // The cost of a walk on the recorded machine cannot be measured here.
-        let gain = expected_gain(&plan, &WalkCost::UNCALIBRATED, heat.busy_cpus);
+        let family = Family::alone(Bytes(0), heat.footprint());
         let report = PlanReport {
             plan: &plan,
-            family: Family::alone(Bytes(0), heat.footprint()),
+            family,
             clearing: heat.clearing,
-            gain,
+            forecast: Forecast::of(&plan, heat, &family, Gauged::default(), &WalkCost::UNCALIBRATED),
             expectation: None,
         };
         if args.json { json::plan(&report) } else { text::plan(&report) }

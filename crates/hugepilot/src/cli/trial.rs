@@ -16,8 +16,9 @@ use kernel::target::{Process, Target};
 use observe::Whose;
 use observe::system_calls::SystemCalls;
 use pilot::act::RegionResult;
-use pilot::decide::Spent;
+use pilot::decide::{GainPercent, Spent};
 use pilot::engine::{Pilot, Round};
+use pilot::forecast::Forecast;
 use pilot::machine::{Machine, require};
 use trial::meter::{CommandMeter, ExporterMeter, Meter, NumberKind, RunningTotal, SystemCallsMeter};
 use trial::{Arm, TrialEnd, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading, judge};
@@ -170,7 +171,7 @@ fn what_to_try(pilot: &mut Pilot<'_>, process: Process, children: bool, placebo:
         plan: &round.plan,
         family: round.family,
         clearing: round.heat.clearing,
-        gain: None,
+        forecast: Forecast::Gain(GainPercent { low: 0.0, likely: 0.0, high: 0.0 }),
         expectation: None,
     };
     eprint!("{}", text::plan(&report));

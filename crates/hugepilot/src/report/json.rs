@@ -12,6 +12,7 @@ mod group;
 mod launch;
 mod pool;
 mod reclaim;
+mod scan;
 mod status;
 mod trial;
 
@@ -22,6 +23,7 @@ pub use explain::explain;
 pub use group::group;
 use launch::launch;
 pub use pool::{mount, persist, pools, resized};
+pub use scan::scan;
 use serde::Serialize;
 pub use status::{given_back_by_daemon, status};
 pub use trial::trial;
@@ -70,7 +72,7 @@ pub fn plan(report: &PlanReport) -> String {
         processes: report.family.processes,
         processes_observed: report.family.observed,
         growth_bytes: plan.growth(),
-        expected_gain_percent: report.gain,
+        expected_gain_percent: report.forecast.gain(),
         expected_seconds: report.expectation.map(|expectation| expectation.elapsed.seconds()),
         expected_longest_stall_ns: report.expectation.map(|expectation| expectation.longest_stall),
         decisions: &plan.decisions,
@@ -245,6 +247,7 @@ mod tests {
     use pilot::decide::GainPercent;
     use pilot::engine::Family;
     use pilot::explain::{Surroundings, explain as explain_heat};
+    use pilot::forecast::Forecast;
 
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -273,7 +276,7 @@ mod tests {
     fn a_plan_has_its_fields() {
         let mut plan_of_three = mixed_plan();
         plan_of_three.decisions.drain(1..7);
-        let gain = Some(GainPercent { low: 5.0, likely: 12.0, high: 25.0 });
+        let forecast = Forecast::Gain(GainPercent { low: 5.0, likely: 12.0, high: 25.0 });
         let expectation = Some(Expectation {
             regions: 1,
             growth: Bytes(0),
@@ -285,7 +288,7 @@ mod tests {
             plan: &plan_of_three,
             family: Family::alone(Bytes(0), Bytes(0)),
             clearing: None,
-            gain,
+            forecast,
             expectation
         })));
     }
@@ -337,16 +340,16 @@ mod tests {
         let prepared_on_nodes = Outcome { prepared_on: BTreeMap::from([(1, 2)]), ..outcome.clone() };
         let pilot_summary = PilotReport { too_small: Some(Bytes(7)), ..pilot_report(&prepared_on_nodes, &left_alone) };
         let launch = Some(LaunchReport { prepared: &prepared, account: &account });
-        let (family, gain) =
-            (Family::alone(Bytes(80), Bytes(0)), Some(GainPercent { low: 3.0, likely: 4.5, high: 12.0 }));
+        let (family, forecast) =
+            (Family::alone(Bytes(80), Bytes(0)), Forecast::Gain(GainPercent { low: 3.0, likely: 4.5, high: 12.0 }));
         let smaller = vec![Bytes(1 << 16); heat_of_all.regions.len()];
         let explanation = explain_heat(&heat_of_all, &plan, Some(&smaller), &Surroundings::default());
         let explain_report = ExplainReport {
             heat: &heat_of_all,
             explanation: &explanation,
             family,
-            gain,
-            after_restart: Some(AfterRestart { would_pay: Bytes(4 << 30), gain }),
+            forecast,
+            after_restart: Some(AfterRestart { would_pay: Bytes(4 << 30), gain: forecast.gain() }),
             cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",
             walk_share: Some(WalkShare { low: 0.1, high: 0.125 }),
@@ -358,7 +361,7 @@ mod tests {
         insta::assert_snapshot!(
             [
                 heat(&heat_of_all),
-                super::plan(&PlanReport { plan: &plan, family, clearing, gain, expectation: None }),
+                super::plan(&PlanReport { plan: &plan, family, clearing, forecast, expectation: None }),
                 promote(&PromoteReport { elapsed: Nanos(15), ..samples::promotion(&plan, &outcome) }),
                 give_back(&GiveBackReport { pid: 1, outcome: &outcome, before: AFTER, after, frees_empty_pages: None }),
                 run(&RunReport {

@@ -22,6 +22,10 @@ pub mod page_counts;
 pub mod picture;
 mod pool_words;
 pub mod reclaim_plot;
+pub mod scan_page;
+#[cfg(test)]
+mod scan_samples;
+mod scan_words;
 mod table;
 pub mod text;
 pub mod trial_plot;
@@ -38,6 +42,9 @@ use pilot::act::Outcome;
 use pilot::decide::{GainPercent, Plan, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explanation;
+use pilot::forecast::Forecast;
+use pilot::programs::scan::ScanFinding;
+use pilot::programs::{GroupBy, RunningProgram};
 use pilot::words::printable;
 use pool::{Edit, NextStep};
 use reclaim::{MemoryReading, ReclaimState};
@@ -79,8 +86,8 @@ pub struct PlanReport<'a> {
     pub family: Family,
     /// How accessed bits were cleared for it.
     pub clearing: Option<Clearing>,
-    /// The speed that the program should gain; None if that is unknown.
-    pub gain: Option<GainPercent>,
+    /// The speed that the program should gain.
+    pub forecast: Forecast,
     /// What carrying it out should take; None if nothing was measured.
     pub expectation: Option<Expectation>,
 }
@@ -94,8 +101,8 @@ pub struct ExplainReport<'a> {
     pub explanation: &'a Explanation,
     /// The processes that share memory with it.
     pub family: Family,
-    /// The speed that the plan should gain; None if that is unknown.
-    pub gain: Option<GainPercent>,
+    /// The speed that the plan should gain.
+    pub forecast: Forecast,
     /// What could be promoted if the program were restarted with its shared memory aligned; None if all of it is aligned.
     pub after_restart: Option<AfterRestart>,
     /// What a page walk costs.
@@ -104,6 +111,17 @@ pub struct ExplainReport<'a> {
     pub cost_from: &'static str,
     /// The share of the process's cycles in which a page walk was under way; None where the processor does not count them.
     pub walk_share: Option<WalkShare>,
+}
+
+/// What huge pages would do for the programs of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanReport<'a> {
+    /// Each program with its finding, in order.
+    pub found: &'a [(RunningProgram, ScanFinding)],
+    /// What makes a row.
+    pub by: GroupBy,
+    /// What has less memory was left out.
+    pub smallest: Bytes,
 }
 
 /// A promotion: what was done, and what it changed.

@@ -19,7 +19,7 @@ pub fn explain(report: &ExplainReport) -> String {
         faults_saved_per_second: report.explanation.faults_saved_per_second,
         processes: report.family.processes,
         processes_observed: report.family.observed,
-        expected_gain_percent: report.gain,
+        expected_gain_percent: report.forecast.gain(),
         after_restart: report.after_restart,
         page_fault_cost_ns: report.cost.page_fault_ns,
         walk_cost_low_ns: report.cost.low(),

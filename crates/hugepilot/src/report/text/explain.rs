@@ -5,10 +5,11 @@ use heat::units::Bytes;
 use pilot::decide::{GainPercent, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explained;
+use pilot::forecast::Forecast;
 use pilot::words::{count, count_of, meaning, rate, reason, why};
 
 use super::clearing::clearing;
-use super::joined;
+use super::{contended, joined};
 use crate::report::table::table;
 use crate::report::{AfterRestart, ExplainReport, mapping_name};
 
@@ -88,17 +89,20 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
             100.0 * share.high
         ),
     };
-    match report.gain {
-        None if report.family.processes > 1 => {
+    match report.forecast {
+        Forecast::Contended(share) => contended(share),
+        Forecast::Idle if report.family.processes > 1 => {
             "unknown: neither the process nor its children used CPU time while they were watched".to_owned()
         }
-        None => format!(
+        Forecast::Idle => format!(
             "unknown: the process used no CPU time while it was watched\n                    \
              `hugepilot explain {} --children` counts its children, if they do its work",
             report.heat.pid
         ),
-        Some(_) if would_pay == Bytes(0) => "no: no memory pays for the move, for the reasons below".to_owned(),
-        Some(gain) => format!(
+        Forecast::Gain(_) if would_pay == Bytes(0) => {
+            "no: no memory pays for the move, for the reasons below".to_owned()
+        }
+        Forecast::Gain(gain) => format!(
             "{would_pay} more on huge pages should gain {} ({cost})\n                    \
              `hugepilot promote {}{}` does it, `--dry-run` shows the plan",
             about(gain),
@@ -169,7 +173,7 @@ mod tests {
             heat: &heat,
             explanation: &explanation,
             family: Family::alone(Bytes(80 << 10), Bytes(0)),
-            gain: Some(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }),
+            forecast: Forecast::Gain(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }),
             after_restart: None,
             cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",
@@ -179,13 +183,15 @@ mod tests {
         let counted = explain(&ExplainReport { walk_share: Some(WalkShare { low: 0.1, high: 0.125 }), ..report });
         assert!(counted.contains("10.0 to 12.5 % of its time, from the processor's walk cycles)"), "{counted}");
         assert!(!counted.contains("a page walk, as other machines showed"), "{counted}");
-        let after_restart = Some(AfterRestart { would_pay: Bytes(4 << 30), gain: report.gain });
+        let after_restart = Some(AfterRestart { would_pay: Bytes(4 << 30), gain: report.forecast.gain() });
         let restarted = explain(&ExplainReport { after_restart, ..report });
         assert!(
             restarted.contains("after a restart     4 GiB could be on huge pages, which should gain about 12.0 %"),
             "{restarted}"
         );
-        let idle = explain(&ExplainReport { gain: None, ..report });
+        let idle = explain(&ExplainReport { forecast: Forecast::Idle, ..report });
         assert!(idle.contains("more huge pages?    unknown: the process used no CPU time"), "{idle}");
+        let contended = explain(&ExplainReport { forecast: Forecast::Contended(0.9), ..report });
+        assert!(contended.contains("unknown: it was ready to run but waited for a processor 90 % of"), "{contended}");
     }
 }

@@ -11,6 +11,7 @@ mod outcome;
 mod plan;
 mod pool;
 mod reclaim;
+mod scan;
 mod status;
 mod trial;
 
@@ -24,6 +25,7 @@ pub use launch::{account, recipe, shell_environment, unit_environment};
 pub use outcome::{give_back, pilot_summary, promote, under_way};
 pub use plan::plan;
 pub use pool::{mount, persist, pools, resized};
+pub use scan::scan;
 pub use status::{given_back_by_daemon, paused, resumed, status};
 pub use trial::{trial, trial_under_way};
 
@@ -42,6 +44,14 @@ fn sums(processes: usize) -> String {
 /// Lines that appear among a program's own output, each marked as ours.
 fn marked(lines: Vec<String>) -> String {
     lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
+}
+
+/// Why nothing is forecast for a program that hardly got a processor.
+fn contended(share: f64) -> String {
+    format!(
+        "unknown: it was ready to run but waited for a processor {:.0} % of that time; ask again when less is running",
+        100.0 * share
+    )
 }
 
 /// Joins lines, each ended by a line break.

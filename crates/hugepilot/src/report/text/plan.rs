@@ -2,10 +2,11 @@
 
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use pilot::decide::{Decision, Plan, Verdict};
+use pilot::forecast::Forecast;
 use pilot::words::{count, count_of, meaning, rate, reason};
 
 use super::clearing::clearing;
-use super::{expectation, joined};
+use super::{contended, expectation, joined};
 use crate::report::PlanReport;
 use crate::report::table::table;
 
@@ -66,12 +67,14 @@ fn saved_besides(report: &PlanReport) -> Vec<String> {
 }
 
 fn gain(report: &PlanReport) -> String {
-    report.gain.map_or("unknown: the process used no CPU time while it was watched".to_owned(), |gain| {
-        format!(
+    match report.forecast {
+        Forecast::Idle => "unknown: the process used no CPU time while it was watched".to_owned(),
+        Forecast::Contended(share) => contended(share),
+        Forecast::Gain(gain) => format!(
             "about {:.1} % of speed ({:.1} to {:.1}), an estimate: page walks saved × the cost of a walk",
             gain.likely, gain.low, gain.high
-        )
-    })
+        ),
+    }
 }
 
 /// The number of regions for each reason, one line each.
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_dry_run_gives_a_reason_for_every_region() {
-        let gain = Some(GainPercent { low: 5.26, likely: 12.0, high: 33.3 });
+        let forecast = Forecast::Gain(GainPercent { low: 5.26, likely: 12.0, high: 33.3 });
         let expectation = Some(Expectation {
             regions: 2,
             growth: Bytes(4096),
@@ -157,7 +160,7 @@ mod tests {
             family: Family::alone(Bytes(0), Bytes(0)),
             plan: &mixed_plan(),
             clearing: None,
-            gain,
+            forecast,
             expectation
         }));
     }
@@ -171,7 +174,7 @@ mod tests {
             family: Family::alone(Bytes(0), Bytes(0)),
             plan: &plan_of_many,
             clearing: None,
-            gain: None,
+            forecast: Forecast::Idle,
             expectation: None,
         });
         assert!(text.lines().count() < 60, "{text}");

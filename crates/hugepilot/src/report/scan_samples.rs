@@ -1,0 +1,51 @@
+//! A scan for tests.
+
+use heat::Obstacle;
+use heat::units::Bytes;
+use kernel::target::Process;
+use pilot::decide::{GainPercent, Reason};
+use pilot::forecast::Forecast;
+use pilot::programs::RunningProgram;
+use pilot::programs::scan::{ObservedProgram, ScanFinding};
+
+/// A scan: a program of several processes that would gain, one that should be restarted, one that is kept, a virtual machine, and an idle one.
+pub fn scanned() -> Vec<(RunningProgram, ScanFinding)> {
+    let program = |name: &str, processes, busy_cpus| RunningProgram {
+        name: name.to_owned(),
+        place: Some(format!("{name}.service")),
+        processes,
+        busiest: Process { pid: 4242, start_ticks: 1 },
+        busiest_name: name.to_owned(),
+        share_of_busiest: 1.0 / processes as f64,
+        busy_cpus,
+        memory: Bytes(3 << 30),
+        page_tables: Bytes(6 << 20),
+        switched_off: Some(false),
+    };
+    let gain = |low, likely, high| Forecast::Gain(GainPercent { low, likely, high });
+    let observed = ObservedProgram {
+        resident: Bytes(3 << 30),
+        huge: Bytes(300 << 20),
+        walk_share: Some(0.124),
+        would_pay: Bytes(2 << 30),
+        growth: Bytes(8 << 20),
+        page_tables_freed: Bytes(0),
+        forecast: gain(8.0, 13.0, 21.0),
+        kept: None,
+        after_restart: None,
+    };
+    let misaligned = ObservedProgram {
+        forecast: gain(0.0, 0.0, 0.0),
+        kept: Some(Reason::Obstacle(Obstacle::Misaligned)),
+        after_restart: Some(gain(3.0, 6.0, 9.0)),
+        ..observed.clone()
+    };
+    let contended = ObservedProgram { forecast: Forecast::Contended(0.8), ..observed.clone() };
+    vec![
+        (program("memcached", 2, 1.5), ScanFinding::Observed(observed)),
+        (program("postgres", 1, 0.7), ScanFinding::Observed(misaligned)),
+        (program("java", 1, 0.2), ScanFinding::Observed(contended)),
+        (program("qemu", 1, 1.0), ScanFinding::Refused("process 4242 is a virtual machine".to_owned())),
+        (program("redis-server", 1, 0.0), ScanFinding::Idle),
+    ]
+}

@@ -1,0 +1,133 @@
+//! A scan in words: the cells of its table, what stands in the way of huge pages, and the next command.
+//!
+//! Owns: these words, which the terminal and the page for a browser share. Never touches: their layout.
+
+use heat::Meaning;
+use heat::units::Bytes;
+use pilot::decide::Reason;
+use pilot::forecast::Forecast;
+use pilot::programs::scan::{ObservedProgram, ScanFinding, WhatNext, next_step};
+use pilot::programs::{GroupBy, RunningProgram};
+use pilot::words::{count, printable, reason};
+
+use super::ScanReport;
+
+const NAME_LIMIT: usize = 24;
+const PLACE_LIMIT: usize = 28;
+/// A busiest process that used less of its program's CPU time does not stand for all of it.
+const STANDS_FOR_ALL: f64 = 0.9;
+
+/// The headings of the cells.
+pub const HEADINGS: [&str; 10] =
+    ["program", "in", "processes", "CPUs", "memory", "huge", "walks", "gain", "growth", "page tables"];
+/// How many of the columns, from the left, hold names.
+pub const NAMES: usize = 2;
+
+/// One program.
+pub struct ScanRow {
+    /// One for each heading.
+    pub cells: [String; HEADINGS.len()],
+    /// What stands in the way, and what was left out.
+    pub notes: Vec<String>,
+    /// The next step.
+    pub next: Option<String>,
+}
+
+/// The rows, in the report's order.
+pub fn rows(report: &ScanReport) -> Vec<ScanRow> {
+    report.found.iter().map(|(program, finding)| row(report.by, program, finding)).collect()
+}
+
+fn row(by: GroupBy, program: &RunningProgram, finding: &ScanFinding) -> ScanRow {
+    let dash = || "-".to_owned();
+    let observed = match finding {
+        ScanFinding::Observed(observed) => Some(observed),
+        ScanFinding::Idle | ScanFinding::Refused(_) => None,
+    };
+    let of = |cell: &dyn Fn(&ObservedProgram) -> String| observed.map_or_else(dash, cell);
+    let place = program.place.as_deref().filter(|_| by == GroupBy::Program);
+    ScanRow {
+        cells: [
+            printable(&program.name, NAME_LIMIT),
+            place.map_or_else(dash, |place| printable(place, PLACE_LIMIT)),
+            count(program.processes),
+            format!("{:.2}", program.busy_cpus),
+            program.memory.to_string(),
+            of(&|observed| share(observed.huge, observed.resident)),
+            of(&|observed| observed.walk_share.map_or_else(dash, |share| format!("{:.1} %", 100.0 * share))),
+            match finding {
+                ScanFinding::Idle => "idle".to_owned(),
+                ScanFinding::Refused(_) => "unknown".to_owned(),
+                ScanFinding::Observed(observed) => gain(observed.forecast),
+            },
+            of(&|observed| observed.growth.to_string()),
+            program.page_tables.to_string(),
+        ],
+        notes: notes(program, finding),
+        next: next(by, program, finding),
+    }
+}
+
+fn share(part: Bytes, whole: Bytes) -> String {
+    if whole > Bytes(0) { format!("{:.0} %", 100.0 * part.0 as f64 / whole.0 as f64) } else { "-".to_owned() }
+}
+
+fn gain(forecast: Forecast) -> String {
+    match forecast {
+        Forecast::Gain(gain) if gain.high < 0.5 => "0 %".to_owned(),
+        Forecast::Gain(gain) => format!("{:.0} % ({:.0} to {:.0})", gain.likely, gain.low, gain.high),
+        Forecast::Idle => "idle".to_owned(),
+        Forecast::Contended(_) => "unknown".to_owned(),
+    }
+}
+
+fn notes(program: &RunningProgram, finding: &ScanFinding) -> Vec<String> {
+    let observed = match finding {
+        ScanFinding::Idle => return Vec::new(),
+        ScanFinding::Refused(why) => return vec![why.clone()],
+        ScanFinding::Observed(observed) => observed,
+    };
+    let mut notes = Vec::new();
+    if let Forecast::Contended(share) = observed.forecast {
+        notes.push(format!("waited for a processor {:.0} % of the time in which it was ready to run", 100.0 * share));
+    }
+    if program.share_of_busiest < STANDS_FOR_ALL {
+        notes.push(format!(
+            "observed: process {} ({}), which used {:.0} % of the CPU time",
+            program.busiest.pid,
+            printable(&program.busiest_name, NAME_LIMIT),
+            100.0 * program.share_of_busiest
+        ));
+    }
+    // That it gains nothing as it is needs no reason.
+    let kept = observed.kept.filter(|&why| !matches!(why, Reason::NotWalked | Reason::LivesInTlb | Reason::TooCold));
+    notes.extend(kept.map(|why| format!("stays on base pages: {}", reason(why, Meaning::Walked))));
+    notes
+}
+
+fn next(by: GroupBy, program: &RunningProgram, finding: &ScanFinding) -> Option<String> {
+    let pid = program.busiest.pid;
+    let has_one_name =
+        by == GroupBy::Program && program.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let target =
+        if program.processes > 1 && has_one_name { format!("--name {}", program.name) } else { pid.to_string() };
+    Some(match next_step(program, finding) {
+        WhatNext::Nothing => return None,
+        WhatNext::Trial => format!("hugepilot trial {target}"),
+        WhatNext::FreePageTables => format!(
+            "hugepilot explain {pid} --children: huge pages would free page tables; or restart it with huge pages of its own \
+             (`hugepilot run --print -- PROGRAM` names its setting)"
+        ),
+        WhatNext::Restart => {
+            "restart it by `hugepilot run --shm`, or with huge pages of its own (PostgreSQL: huge_pages=on; `hugepilot \
+                              pool set` makes the pool): its shared memory is mapped where no huge page fits"
+                .to_owned()
+        }
+        WhatNext::AllowHugePages => {
+            "restart it without what switches huge pages off for it (PR_SET_THP_DISABLE; Redis: \
+                                     `disable-thp no`; systemd: MemoryTHP=)"
+                .to_owned()
+        }
+        WhatNext::ObserveAgain => "hugepilot scan, when less is running".to_owned(),
+    })
+}

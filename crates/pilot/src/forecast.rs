@@ -1,0 +1,191 @@
+//! What putting a program's memory on huge pages would gain: one observation, the plan for it, and the estimate.
+//!
+//! Owns: the one way from an observation to a forecast, which all commands share. Never touches: memory placement, or how a forecast is worded.
+
+use std::collections::BTreeMap;
+
+use heat::units::Nanos;
+use heat::{Heat, WalkCost, WalkShare};
+use hugepilot_os::stop::Stop;
+use kernel::Root;
+use kernel::process::{ThreadTime, thread_times};
+use kernel::target::Process;
+use observe::walk_cycles::WalkCycles;
+use observe::{ObserveError, ObserveOptions};
+
+use crate::decide::{Allowance, GainPercent, Past, Plan, Spent, decide, expected_gain};
+use crate::engine::{Family, FamilyWatch, add_family};
+use crate::world::World;
+
+/// A program that spends more than this share of its time ready to run but without a processor shows the machine's load, not its own walks.
+const MOST_WAITED: f64 = 0.75;
+
+/// What a plan would gain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Forecast {
+    /// A range.
+    Gain(GainPercent),
+    /// Unknown, because the program used no CPU time.
+    Idle,
+    /// Unknown, because the program waited for a processor for this share of the time in which it was ready to run.
+    Contended(f64),
+}
+
+/// What the processor and the scheduler say about a process while it is observed.
+pub struct Gauges {
+    pid: u32,
+    cycles: Option<WalkCycles>,
+    before: BTreeMap<u32, ThreadTime>,
+}
+
+/// The readings of [`Gauges`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Gauged {
+    /// The share of the process's cycles in which a page walk was under way; None where the processor does not count them.
+    pub walk_share: Option<WalkShare>,
+    /// The share of the time in which its threads were ready that they waited for a processor; None where the kernel does not say.
+    pub waited: Option<f64>,
+}
+
+/// One observation of a program.
+pub struct Observation {
+    /// What the tracker observed.
+    pub heat: Heat,
+    /// The processes that share its memory.
+    pub family: Family,
+    /// What the processor and the scheduler said meanwhile.
+    pub gauged: Gauged,
+}
+
+impl Forecast {
+    /// The forecast of a plan.
+    pub fn of(plan: &Plan, heat: &Heat, family: &Family, gauged: Gauged, cost: &WalkCost) -> Self {
+        if let Some(waited) = gauged.waited.filter(|&waited| waited > MOST_WAITED) {
+            return Forecast::Contended(waited);
+        }
+        let cost = cost.with_unmapping(family.unmapped_share);
+        // The plan is of what was observed; the rest of a sampled program walks as often.
+        let busy_cpus = heat.busy_cpus.map(|cpus| cpus / heat.times_observed());
+        expected_gain(plan, &cost, busy_cpus).map_or(Forecast::Idle, |gain| {
+            Forecast::Gain(gauged.walk_share.map_or(gain, |share| gain.within(share, plan)))
+        })
+    }
+
+    /// The range, if it is known.
+    pub fn gain(self) -> Option<GainPercent> {
+        match self {
+            Forecast::Gain(gain) => Some(gain),
+            Forecast::Idle | Forecast::Contended(_) => None,
+        }
+    }
+}
+
+impl Gauges {
+    /// Begins to count.
+    pub fn start(pid: u32) -> Self {
+        let root = Root::host();
+        Self { pid, cycles: WalkCycles::start(&root, pid), before: thread_times(&root, pid).unwrap_or_default() }
+    }
+
+    /// What they say so far.
+    pub fn read(&mut self) -> Gauged {
+        let after = thread_times(&Root::host(), self.pid).unwrap_or_default();
+        Gauged {
+            walk_share: self.cycles.as_mut().and_then(WalkCycles::share),
+            waited: waited_share(&self.before, &after),
+        }
+    }
+}
+
+/// The share of waiting in the time of threads that lived at both moments; None if they were never ready to run.
+fn waited_share(before: &BTreeMap<u32, ThreadTime>, after: &BTreeMap<u32, ThreadTime>) -> Option<f64> {
+    let (mut ran, mut waited) = (Nanos(0), Nanos(0));
+    for (thread, now) in after {
+        if let Some(then) = before.get(thread) {
+            ran += now.ran.saturating_sub(then.ran);
+            waited += now.waited.saturating_sub(then.waited);
+        }
+    }
+    let ready = (ran + waited).seconds();
+    (ready > 0.0).then(|| waited.seconds() / ready)
+}
+
+impl Observation {
+    /// Observes a process once and, if wanted, what its children do with the memory that they share with it.
+    ///
+    /// Errors: as observing.
+    pub fn of(
+        world: &mut dyn World,
+        process: Process,
+        with_children: bool,
+        options: &ObserveOptions,
+        stop: &Stop,
+    ) -> Result<Self, ObserveError> {
+        let mut gauges = Gauges::start(process.pid);
+        let family = FamilyWatch::begin(world, process, with_children)?;
+        let mut heat = world.observe(process, options, stop)?;
+        let gauged = gauges.read();
+        world.complete(&mut heat);
+        let family = add_family(&mut heat, process, with_children, world, options, family, stop)?;
+        Ok(Self { heat, family, gauged })
+    }
+
+    /// What would be promoted of such a heat with the limits that hold by default.
+    pub fn plan_for(heat: &Heat) -> Plan {
+        decide(heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default())
+    }
+
+    /// The forecast of a plan for it.
+    pub fn forecast(&self, plan: &Plan, cost: &WalkCost) -> Forecast {
+        Forecast::of(plan, &self.heat, &self.family, self.gauged, cost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::samples::{heat_of, region};
+    use heat::units::Bytes;
+
+    use super::*;
+
+    fn time(ran: u64, waited: u64) -> ThreadTime {
+        ThreadTime { ran: Nanos(ran), waited: Nanos(waited) }
+    }
+
+    #[test]
+    fn waiting_is_told_of_threads_that_lived_all_the_time() {
+        let before = BTreeMap::from([(1, time(100, 50)), (2, time(7, 7))]);
+        let after = BTreeMap::from([(1, time(200, 350)), (3, time(1_000_000, 0))]);
+        assert_eq!(waited_share(&before, &after), Some(0.75));
+        assert_eq!(waited_share(&before, &before), None, "none of them was ready");
+    }
+
+    #[test]
+    fn a_program_without_a_processor_has_no_forecast() {
+        let mut heat = heat_of(vec![region(0, 1e6, 0)]);
+        heat.busy_cpus = Some(1.0);
+        let (plan, family) = (Observation::plan_for(&heat), Family::alone(Bytes(0), Bytes(1 << 30)));
+        let of = |heat: &Heat, waited| {
+            let gauged = Gauged { waited, walk_share: None };
+            Forecast::of(&plan, heat, &family, gauged, &WalkCost::UNCALIBRATED)
+        };
+        assert_eq!(of(&heat, Some(0.9)), Forecast::Contended(0.9));
+        assert_eq!(of(&heat, Some(0.5)), of(&heat, None));
+        assert!(of(&heat, None).gain().is_some());
+        heat.busy_cpus = Some(0.0);
+        assert_eq!(of(&heat, None), Forecast::Idle);
+    }
+
+    #[test]
+    fn counted_cycles_bound_it() {
+        let mut heat = heat_of(vec![region(0, 5e6, 0)]);
+        heat.busy_cpus = Some(1.0);
+        let plan = Observation::plan_for(&heat);
+        let family = Family::alone(Bytes(0), Bytes(1 << 30));
+        let of = |walk_share| {
+            let gauged = Gauged { waited: None, walk_share };
+            Forecast::of(&plan, &heat, &family, gauged, &WalkCost::UNCALIBRATED).gain().expect("a gain").high
+        };
+        assert!(of(Some(WalkShare { low: 0.0, high: 0.001 })) <= 0.11);
+    }
+}

@@ -1,0 +1,294 @@
+//! Whether huge pages would help a program, from one short observation of its busiest process.
+//!
+//! Owns: how briefly a program is observed, and what should be done next. Never touches: memory placement, or how a finding is worded.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+
+use heat::units::{Bytes, HUGE_PAGE, Nanos};
+use heat::{Coverage, WalkCost};
+use hugepilot_os::stop::{Stop, Stopped};
+use kernel::target::Process;
+use observe::{ObserveError, ObserveOptions};
+use serde::Serialize;
+
+use super::RunningProgram;
+use crate::decide::{Plan, Reason, Verdict};
+use crate::forecast::{Forecast, Observation};
+use crate::world::World;
+
+/// A program that keeps less of a CPU busy gains nothing that anybody would notice.
+pub const IDLE_CPUS: f64 = 0.01;
+/// Gains below this many percent are not worth a trial.
+const WORTH_A_TRIAL: f64 = 1.0;
+/// Page tables that are worth freeing.
+const MUCH_IN_PAGE_TABLES: Bytes = Bytes(64 << 20);
+const WINDOW: Nanos = Nanos(200_000_000);
+/// Of a program with more than four times as many base pages only so many are observed.
+const SAMPLE: Bytes = Bytes(1 << 30);
+/// A sample may take this long to be cleared.
+const LONGEST: Nanos = Nanos(1_000_000_000);
+
+/// What a program's scan found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScanFinding {
+    /// It was not observed, because it hardly uses CPU time.
+    Idle,
+    /// It could not be observed.
+    Refused(String),
+    /// What was observed of its busiest process.
+    Observed(ObservedProgram),
+}
+
+/// What was observed of one process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObservedProgram {
+    /// Its memory, file pages included.
+    pub resident: Bytes,
+    /// The part on huge pages.
+    pub huge: Bytes,
+    /// The share of its CPU time that page walks take: as the processor counts it, or an estimate. None if it used no CPU time.
+    pub walk_share: Option<f64>,
+    /// Memory that promoting would put on huge pages.
+    pub would_pay: Bytes,
+    /// Memory growth by promoting.
+    pub growth: Bytes,
+    /// Page tables that promoting would free.
+    pub page_tables_freed: Bytes,
+    /// The speed that it would gain.
+    pub forecast: Forecast,
+    /// Why most of its page walks would stay; None if promoting would save most of them.
+    pub kept: Option<Reason>,
+    /// The speed that it would gain by a restart with its shared memory aligned; None if all of it is aligned.
+    pub after_restart: Option<Forecast>,
+}
+
+/// What should be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhatNext {
+    /// Nothing.
+    Nothing,
+    /// Prove the gain by a trial.
+    Trial,
+    /// Promote what its processes share, which frees page tables.
+    FreePageTables,
+    /// Restart it with its shared memory aligned.
+    Restart,
+    /// Restart it without the setting by which it switches huge pages off.
+    AllowHugePages,
+    /// Observe it again when less is running.
+    ObserveAgain,
+}
+
+/// Observes a program's busiest process for a fifth of a second. `cost` is the cost of a walk for so much memory.
+///
+/// Errors: a signal ended it.
+pub fn scan(
+    program: &RunningProgram,
+    world: &mut dyn World,
+    cost: impl Fn(Bytes) -> WalkCost,
+    stop: &Stop,
+) -> Result<ScanFinding, Stopped> {
+    if program.busy_cpus < IDLE_CPUS {
+        return Ok(ScanFinding::Idle);
+    }
+    match observe(program.busiest, world, stop) {
+        Ok(observation) => Ok(ScanFinding::Observed(ObservedProgram::of(&observation, cost))),
+        Err(ObserveError::Stopped(stopped)) => Err(stopped),
+        Err(error) => Ok(ScanFinding::Refused(error.to_string())),
+    }
+}
+
+fn observe(process: Process, world: &mut dyn World, stop: &Stop) -> Result<Observation, ObserveError> {
+    let seed = RandomState::new().hash_one(process);
+    let coverage = Coverage::Sample { size: SAMPLE, longest: Some(LONGEST), seed };
+    let options = ObserveOptions { window: WINDOW, coverage, ..ObserveOptions::default() };
+    Observation::of(world, process, false, &options, stop)
+}
+
+impl ObservedProgram {
+    fn of(observation: &Observation, cost: impl Fn(Bytes) -> WalkCost) -> Self {
+        let heat = &observation.heat;
+        let (plan, cost) = (Observation::plan_for(heat), cost(observation.family.footprint));
+        let times = heat.times_observed();
+        let of_all = |observed: Bytes| Bytes((observed.0 as f64 * times) as u64);
+        let after_restart =
+            heat.as_if_aligned().map(|aligned| observation.forecast(&Observation::plan_for(&aligned), &cost));
+        Self {
+            resident: heat.rss,
+            huge: heat.huge_bytes(),
+            walk_share: observation.gauged.walk_share.map(|share| share.high).or(plan.walk_share),
+            would_pay: of_all(Bytes(plan.promotions().count() as u64 * HUGE_PAGE)),
+            growth: of_all(plan.growth()),
+            page_tables_freed: of_all(plan.page_tables_freed()),
+            forecast: observation.forecast(&plan, &cost),
+            kept: kept(&plan),
+            after_restart,
+        }
+    }
+}
+
+/// The reason of most page walks that would stay, if they are more than would be saved; without page walks, the reason of most memory.
+fn kept(plan: &Plan) -> Option<Reason> {
+    let mut walks: BTreeMap<Reason, (f64, u64)> = BTreeMap::new();
+    for decision in &plan.decisions {
+        let (rate, regions) = walks.entry(decision.reason).or_default();
+        *rate += decision.walks_per_second;
+        *regions += 1;
+    }
+    let saved: f64 =
+        plan.decisions.iter().filter(|each| each.verdict == Verdict::Promote).map(|each| each.walks_per_second).sum();
+    let kept = walks.into_iter().filter(|(reason, _)| !matches!(reason, Reason::Pays | Reason::AlreadyHuge));
+    let most = |one: &(f64, u64), other: &(f64, u64)| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1));
+    let (reason, (rate, _)) = kept.max_by(|(_, one), (_, other)| most(one, other))?;
+    (rate > saved || saved == 0.0).then_some(reason)
+}
+
+impl ScanFinding {
+    /// The share of the program's CPU time that it would save, likely: f / (1 + f) of a gain of f. None if that is unknown.
+    pub fn time_saved(&self) -> Option<f64> {
+        match self {
+            ScanFinding::Observed(observed) => observed.forecast.gain().map(|gain| gain.likely / (100.0 + gain.likely)),
+            ScanFinding::Idle => Some(0.0),
+            ScanFinding::Refused(_) => None,
+        }
+    }
+}
+
+/// What should be done next about a program.
+pub fn next_step(program: &RunningProgram, finding: &ScanFinding) -> WhatNext {
+    let ScanFinding::Observed(observed) = finding else { return WhatNext::Nothing };
+    let pays = |forecast: Forecast| forecast.gain().is_some_and(|gain| gain.likely >= WORTH_A_TRIAL);
+    if matches!(observed.forecast, Forecast::Contended(_)) {
+        WhatNext::ObserveAgain
+    } else if pays(observed.forecast) {
+        if program.switched_off == Some(true) { WhatNext::AllowHugePages } else { WhatNext::Trial }
+    } else if observed.after_restart.is_some_and(pays) {
+        WhatNext::Restart
+    } else if Bytes(observed.page_tables_freed.0.saturating_mul(program.processes)) >= MUCH_IN_PAGE_TABLES {
+        WhatNext::FreePageTables
+    } else {
+        WhatNext::Nothing
+    }
+}
+
+/// Sorts programs with their findings: those first that would save most CPU time, then those of which it is unknown.
+pub fn rank(found: &mut [(RunningProgram, ScanFinding)]) {
+    let saved = |(program, finding): &(RunningProgram, ScanFinding)| match finding.time_saved() {
+        Some(share) => share * program.busy_cpus,
+        // Above all that gain nothing.
+        None => f64::MIN_POSITIVE,
+    };
+    found.sort_by(|one, other| saved(other).total_cmp(&saved(one)).then(other.0.memory.cmp(&one.0.memory)));
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::samples::{heat_of, huge, region};
+    use heat::{Estimate, Heat, Obstacle, Sample};
+
+    use super::*;
+    use crate::decide::GainPercent;
+    use crate::engine::Family;
+    use crate::forecast::Gauged;
+
+    fn program(busy_cpus: f64) -> RunningProgram {
+        RunningProgram {
+            name: "db".to_owned(),
+            place: None,
+            processes: 1,
+            busiest: Process { pid: 7, start_ticks: 1 },
+            busiest_name: "db".to_owned(),
+            share_of_busiest: 1.0,
+            busy_cpus,
+            memory: Bytes(1 << 30),
+            page_tables: Bytes(2 << 20),
+            switched_off: Some(false),
+        }
+    }
+
+    fn gaining(likely: f64) -> ObservedProgram {
+        ObservedProgram {
+            resident: Bytes(1 << 30),
+            huge: Bytes(0),
+            walk_share: Some(0.1),
+            would_pay: Bytes(1 << 29),
+            growth: Bytes(0),
+            page_tables_freed: Bytes(0),
+            forecast: Forecast::Gain(GainPercent { low: 0.0, likely, high: 2.0 * likely }),
+            kept: None,
+            after_restart: None,
+        }
+    }
+
+    #[test]
+    fn what_saves_most_cpu_time_comes_first() {
+        let observed = |likely| ScanFinding::Observed(gaining(likely));
+        let mut found = vec![
+            (program(0.0), ScanFinding::Idle),
+            (program(1.0), ScanFinding::Refused("no".to_owned())),
+            (program(8.0), observed(2.0)),
+            (program(0.1), observed(50.0)),
+            (program(1.0), observed(25.0)),
+        ];
+        rank(&mut found);
+        let saved: Vec<Option<f64>> = found
+            .iter()
+            .map(|(program, finding)| finding.time_saved().map(|share| (share * program.busy_cpus * 1000.0).round()))
+            .collect();
+        assert_eq!(saved, [Some(200.0), Some(157.0), Some(33.0), None, Some(0.0)]);
+    }
+
+    #[test]
+    fn the_next_step_follows_from_what_was_found() {
+        let step =
+            |program: &RunningProgram, observed: ObservedProgram| next_step(program, &ScanFinding::Observed(observed));
+        let busy = program(1.0);
+        assert_eq!(step(&busy, gaining(5.0)), WhatNext::Trial);
+        assert_eq!(step(&busy, gaining(0.5)), WhatNext::Nothing);
+        assert_eq!(
+            step(&RunningProgram { switched_off: Some(true), ..busy.clone() }, gaining(5.0)),
+            WhatNext::AllowHugePages
+        );
+        let restarted = ObservedProgram { after_restart: Some(gaining(9.0).forecast), ..gaining(0.0) };
+        assert_eq!(step(&busy, restarted), WhatNext::Restart);
+        let many = RunningProgram { processes: 100, ..busy.clone() };
+        let tables = ObservedProgram { page_tables_freed: Bytes(4 << 20), ..gaining(0.0) };
+        assert_eq!((step(&many, tables.clone()), step(&busy, tables)), (WhatNext::FreePageTables, WhatNext::Nothing));
+        let contended = ObservedProgram { forecast: Forecast::Contended(0.9), ..gaining(0.0) };
+        assert_eq!(step(&busy, contended), WhatNext::ObserveAgain);
+        assert_eq!(next_step(&busy, &ScanFinding::Idle), WhatNext::Nothing);
+    }
+
+    #[test]
+    fn the_reason_of_most_page_walks_that_stay_is_told() {
+        let of = |regions| kept(&Observation::plan_for(&heat_of(regions)));
+        let stack = |number, walks| heat::Region { obstacle: Some(Obstacle::Stack), ..region(number, walks, 0) };
+        assert_eq!(of(vec![region(0, 5e6, 0), stack(1, 1e6)]), None, "most of them are saved");
+        assert_eq!(of(vec![region(0, 5e6, 0), stack(1, 9e6)]), Some(Reason::Obstacle(Obstacle::Stack)));
+        assert_eq!(of(vec![region(0, 0.0, 0)]), Some(Reason::NotWalked));
+        assert_eq!(of(vec![huge(0, 1e6)]), None, "all of it is huge already");
+    }
+
+    #[test]
+    fn a_sample_stands_for_the_whole() {
+        let mut heat = heat_of(vec![region(0, 5e6, 0)]);
+        heat.busy_cpus = Some(1.0);
+        let observed = |heat: &Heat| {
+            let family = Family::alone(Bytes(0), heat.footprint());
+            let observation = Observation { heat: heat.clone(), family, gauged: Gauged::default() };
+            ObservedProgram::of(&observation, |_| WalkCost::UNCALIBRATED)
+        };
+        let whole = observed(&heat);
+        assert_eq!(whole.would_pay, Bytes(HUGE_PAGE));
+        let nothing = Estimate::default();
+        let (observed_bytes, of) = (Bytes(1 << 21), Bytes(4 << 21));
+        let sample = Sample { observed: observed_bytes, of, walks_per_second: nothing, pages_walked: nothing };
+        heat.sample = Some(sample);
+        let extrapolated = observed(&heat);
+        assert_eq!(extrapolated.would_pay, Bytes(4 * HUGE_PAGE));
+        let likely = |observed: &ObservedProgram| observed.forecast.gain().expect("a gain").likely;
+        assert!(likely(&extrapolated) > 1.2 * likely(&whole), "{extrapolated:?} {whole:?}");
+    }
+}
