@@ -22,6 +22,8 @@ pub const GAINED: &str = "gained";
 pub const HARMS: &str = "harms now";
 /// A program beside the attacker that runs with root's rights, whoever starts it.
 pub const SET_UID: &str = "set-uid";
+/// The same with the rights of root's group only.
+pub const SET_GID: &str = "set-gid";
 
 const STATUS: &[u8] = b"{\"version\":1,\"command\":\"status\"}\n";
 const REGION: usize = 2 << 20;
@@ -63,6 +65,7 @@ pub const ATTACKS: &[Attack] = &[
     attack("maps one huge page 700 times and wants a list ten times a second", 32, alias_one_page),
     attack("is tracked and ends, while a child keeps the connection", 1, leave_connections_to_children),
     attack("is tracked and becomes a program with more rights", 1, exec_with_more_rights).preparing(),
+    attack("has a child ask about a program with the rights of another group", 1, ask_about_another_group).preparing(),
     attack("has a list waiting and stops itself", 8, stop_itself).preparing(),
     attack("touches a page in each of 3,000 regions, spread over a terabyte", 1, spread_over_a_terabyte),
     attack("sends notices without end", 2, flood_with_notices),
@@ -137,6 +140,13 @@ fn send_garbage(socket: &str, _: u32) -> io::Result<()> {
 
 /// A tracked process: its connection, and the file of its lists.
 fn track(socket: &str) -> io::Result<(UnixStream, File)> {
+    let stream = UnixStream::connect(socket)?;
+    let list = request_tracking(&stream)?;
+    Ok((stream, list))
+}
+
+/// The file of lists of the process that connected.
+fn request_tracking(mut stream: &UnixStream) -> io::Result<File> {
     let track = Track {
         signal: usual_signal(),
         thread: None,
@@ -146,11 +156,9 @@ fn track(socket: &str) -> io::Result<(UnixStream, File)> {
     };
     // Without a handler there is no signal.
     let _ = signal_hook::flag::register(track.signal, std::sync::Arc::default());
-    let mut stream = UnixStream::connect(socket)?;
     stream.write_all(&track.line())?;
-    let (_, list): (usize, Option<OwnedFd>) = receive_with(&stream, &mut [0; 4096])?;
-    let list = list.ok_or(io::ErrorKind::ConnectionRefused)?;
-    Ok((stream, File::from(list)))
+    let (_, list): (usize, Option<OwnedFd>) = receive_with(stream, &mut [0; 4096])?;
+    Ok(File::from(list.ok_or(io::ErrorKind::ConnectionRefused)?))
 }
 
 fn head_of(list: &File) -> Option<Head> {
@@ -220,6 +228,53 @@ fn exec_with_more_rights(socket: &str, _: u32) -> io::Result<()> {
     Err(set_uid.args(["program", "map=8M", "fill", "nohugepage", "ready", "read=all"]).exec())
 }
 
+/// Its parent connects, and becomes a program with the rights of another group before the child asks about it.
+fn ask_about_another_group(socket: &str, _: u32) -> io::Result<()> {
+    let part = std::env::var("HUGEPILOT_ATTACK_PART").unwrap_or_default();
+    let play_again = |part: &str| {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(std::env::args().skip(1)).env("HUGEPILOT_ATTACK_PART", part);
+        Ok::<Command, io::Error>(command)
+    };
+    match part.as_str() {
+        "" => {
+            // It reads its memory until its input closes, which `wait` would do.
+            let mut child = play_again("connect")?.stdin(Stdio::piped()).spawn()?;
+            let _input = child.stdin.take();
+            child.wait().map(drop)
+        }
+        "connect" => {
+            let stream = UnixStream::connect(socket)?;
+            play_again(&std::process::id().to_string())?.stdin(Stdio::from(OwnedFd::from(stream))).spawn()?;
+            let set_gid = std::env::current_exe()?.with_file_name(SET_GID);
+            Err(Command::new(set_gid).args(["program", "map=8M", "fill", "nohugepage", "ready", "read=all"]).exec())
+        }
+        parent => {
+            ask_for_list_of(parent.parse().expect("a process id"));
+            std::process::exit(0)
+        }
+    }
+}
+
+/// Asks on standard input, a connection of that process, for lists of it once it runs the set-group-id program; says if it gets them, and ends it.
+fn ask_for_list_of(parent: i32) {
+    let stream = UnixStream::from(rustix::io::dup(io::stdin()).expect("the connection"));
+    while !runs(parent, SET_GID) {
+        thread::sleep(SOON / 100);
+    }
+    if request_tracking(&stream).is_ok() {
+        println!("{GAINED}: lists of a program of another group");
+    }
+    println!("{HARMS}");
+    let parent = rustix::process::Pid::from_raw(parent).expect("not 0");
+    rustix::process::kill_process(parent, rustix::process::Signal::KILL).expect("its user is ours");
+}
+
+/// Whether a process runs a program of that name.
+fn runs(pid: i32, name: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+}
+
 /// Starts a process that holds the connection and the list, and says if a list comes after its parent has become another program.
 fn watch_list(mut spy: Command, list: &File, stream: &UnixStream) -> io::Result<()> {
     rustix::io::fcntl_setfd(stream, rustix::io::FdFlags::empty())?;
@@ -233,8 +288,7 @@ fn watch_list(mut spy: Command, list: &File, stream: &UnixStream) -> io::Result<
 pub fn spy() -> ExitCode {
     let list = File::from(rustix::io::dup(io::stdin()).expect("the list"));
     let parent: i32 = std::env::var("HUGEPILOT_ATTACK_PARENT").expect("set").parse().expect("a process id");
-    let name = format!("/proc/{parent}/comm");
-    let has_rights = || std::fs::read_to_string(&name).is_ok_and(|name| name.trim() == SET_UID);
+    let has_rights = || runs(parent, SET_UID);
     let sequence = || head_of(&list).map(|head| head.sequence);
     while !has_rights() {
         thread::sleep(SOON / 100);

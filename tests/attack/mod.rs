@@ -20,7 +20,7 @@ use kernel::Root;
 use kernel::process::cpu_time;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use self::attackers::{ATTACKS, Attack, GAINED, HARMS, SET_UID};
+use self::attackers::{ATTACKS, Attack, GAINED, HARMS, SET_GID, SET_UID};
 use crate::daemon::Daemon;
 use crate::support::{
     Cgroup, Program, as_user, daemon_binary, list, number, program_command, public_copy, send, wait_until,
@@ -105,9 +105,11 @@ impl Siege {
     fn lay() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let attacker = public_copy(&folder, std::env::current_exe().expect("our own path"));
-        let set_uid = attacker.with_file_name(SET_UID);
-        fs::copy(&attacker, &set_uid).expect("a copy");
-        fs::set_permissions(&set_uid, fs::Permissions::from_mode(0o4755)).expect("it is ours");
+        for (name, mode) in [(SET_UID, 0o4755), (SET_GID, 0o2755)] {
+            let copy = attacker.with_file_name(name);
+            fs::copy(&attacker, &copy).expect("a copy");
+            fs::set_permissions(&copy, fs::Permissions::from_mode(mode)).expect("it is ours");
+        }
         let on_one = |steps: &str| {
             let program = program_command(steps);
             let mut command = Command::new("taskset");
@@ -194,7 +196,10 @@ fn restricted_daemon(group: Option<&Cgroup>, folder: tempfile::TempDir, targets:
     // Others than root must reach the socket.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
     let targets: String = targets.iter().map(|program| format!("[[target]]\npid = {}\n", program.pid)).collect();
-    let rules = format!("max-huge = 0\nmetrics = '127.0.0.1:0'\n{targets}[[target]]\nname = 'hpt-*'\n");
+    // Short windows, and a larger CPU quota, because a debug build would rest for seconds; all else is as shipped.
+    let rules = format!(
+        "window = '200ms'\nmax-cpu = '50%'\nmax-huge = 0\nmetrics = '127.0.0.1:0'\n{targets}[[target]]\nname = 'hpt-*'\n"
+    );
     Daemon::of_command(&mut restricted(group), folder, &rules)
 }
 

@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -69,6 +70,13 @@ impl Root {
     ) -> Result<T, KernelError> {
         let text = self.text_within(name, limit)?;
         parse(&text).map_err(|cause| KernelError::Malformed { path: self.path(name), cause })
+    }
+
+    /// The user who owns a file.
+    ///
+    /// Errors: there is no such file, or its directory cannot be searched.
+    pub fn owner(&self, name: &str) -> Result<u32, KernelError> {
+        self.told(name, |path| Ok(fs::metadata(path)?.uid()))
     }
 
     /// A file that holds one number.

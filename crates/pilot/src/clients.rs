@@ -144,6 +144,8 @@ impl Mailbox for ListFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Program {
     user_ids: [u32; 3],
+    /// The user who may read its memory: root where the program has rights that its user has not (set-group-id, file capabilities), or must not be read.
+    reader: u32,
     address_space: Option<u64>,
 }
 
@@ -153,11 +155,11 @@ impl Program {
         let root = Root::host();
         let status = ProcessStatus::read(&root, pid)?;
         let user_ids = [status.uid, status.effective_uid, status.saved_uid];
-        Ok(Self { user_ids, address_space: process::address_space(&root, pid)? })
+        Ok(Self { user_ids, reader: process::reader(&root, pid)?, address_space: process::address_space(&root, pid)? })
     }
 
     fn is_of(&self, uid: u32) -> bool {
-        self.user_ids == [uid; 3]
+        self.user_ids == [uid; 3] && self.reader == uid
     }
 }
 
@@ -178,7 +180,9 @@ pub enum ClientError {
     Ended { pid: u32 },
     #[error("process {pid} is tracked already")]
     Twice { pid: u32 },
-    #[error("process {pid} has rights that user {uid} has not, or has replaced its program")]
+    #[error(
+        "process {pid} has rights that user {uid} has not, must not be read by that user, or has replaced its program"
+    )]
     NotOwned { pid: u32, uid: u32 },
     #[error("process {pid} has no thread {thread}")]
     NoThread { pid: u32, thread: u32 },
@@ -260,16 +264,28 @@ impl Registered {
         if self.clients.values().any(|other| other.process == client.process) {
             return Err(ClientError::Twice { pid });
         }
-        if self.clients.len() >= MOST_CLIENTS {
-            return Err(ClientError::TooMany { most: MOST_CLIENTS });
-        }
         let own = self.clients.values().filter(|other| other.uid == client.uid).count();
         if client.uid != 0 && own >= MOST_CLIENTS_OF_ONE {
             return Err(ClientError::TooMany { most: MOST_CLIENTS_OF_ONE });
         }
+        if self.clients.len() >= MOST_CLIENTS {
+            let gives_way = self.gives_way(client.uid, own).ok_or(ClientError::TooMany { most: MOST_CLIENTS })?;
+            self.clients.remove(&gives_way);
+        }
         self.next += 1;
         self.clients.insert(self.next, client);
         Ok(self.next)
+    }
+
+    /// The latest client of the user other than root who has most, if that are more than this user would have; for root that user's in any case.
+    fn gives_way(&self, uid: u32, own: usize) -> Option<u64> {
+        let mut clients_of: BTreeMap<u32, usize> = BTreeMap::new();
+        for other in self.clients.values().filter(|other| other.uid != 0) {
+            *clients_of.entry(other.uid).or_default() += 1;
+        }
+        let (&user, &most) = clients_of.iter().max_by_key(|&(_, &count)| count)?;
+        let gives_way = uid == 0 || most > own + 1;
+        gives_way.then(|| self.clients.iter().rev().find(|(_, other)| other.uid == user).map(|(&id, _)| id))?
     }
 }
 
@@ -345,7 +361,7 @@ mod tests {
         assert_eq!((client.taken, client.resting, client.uid), (3, true, uid));
         clients.wake(*id);
         assert!(!clients.all()[0].1.resting);
-        let program = Program { user_ids: [uid; 3], address_space: Some(1) };
+        let program = Program { user_ids: [uid; 3], reader: uid, address_space: Some(1) };
         let (list, addressee) =
             (File::open("/dev/null").unwrap(), Addressee::process(&PidFd::open(pid).unwrap()).unwrap());
         clients.locked().clients.get_mut(id).unwrap().mailbox = Arc::new(ListFile { pid, program, list, addressee });
@@ -370,7 +386,7 @@ mod tests {
                 taken: 0,
                 mailbox: Arc::new(ListFile {
                     pid,
-                    program: Program { user_ids: [uid; 3], address_space: None },
+                    program: Program { user_ids: [uid; 3], reader: uid, address_space: None },
                     list: File::open("/dev/null").unwrap(),
                     addressee: Addressee::process(&PidFd::open(std::process::id()).unwrap()).unwrap(),
                 }),
@@ -383,7 +399,23 @@ mod tests {
         for pid in MOST_CLIENTS_OF_ONE as u32..MOST_CLIENTS as u32 {
             enter(pid, 0).unwrap();
         }
-        assert!(matches!(enter(1000, 0), Err(ClientError::TooMany { most: MOST_CLIENTS })));
+        let is_full = |entered| matches!(entered, Err(ClientError::TooMany { most: MOST_CLIENTS }));
+        for pid in 1000..1016 {
+            enter(pid, 8).expect("who has most gives way");
+        }
+        assert!(is_full(enter(1016, 8)), "until it would have no less");
+        for pid in 2000..2032 {
+            enter(pid, 0).expect("all give way to root");
+        }
+        assert!(is_full(enter(3000, 0)) && is_full(enter(3000, 9)), "root's clients give way to nobody");
+    }
+
+    #[test]
+    fn a_program_that_its_user_may_not_read_is_not_entirely_that_users() {
+        let program = Program { user_ids: [7; 3], reader: 7, address_space: None };
+        assert!(program.is_of(7) && !program.is_of(8));
+        assert!(!Program { reader: 0, ..program }.is_of(7), "as after the exec of a set-group-id program");
+        assert!(!Program { user_ids: [7, 0, 0], ..program }.is_of(7));
     }
 
     #[test]

@@ -23,6 +23,17 @@ pub(super) struct Activity {
     reads: Vec<Duration>,
 }
 
+/// How much is active.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Totals {
+    /// Runs of pages that are walked as often.
+    pub(super) runs: u64,
+    /// Pages.
+    pub(super) pages: u64,
+    /// Page walks a second.
+    pub(super) walks_per_second: f64,
+}
+
 #[derive(Debug)]
 struct Seen {
     /// Walks a second of each page that the scan saw.
@@ -109,9 +120,10 @@ impl Activity {
         all.filter(move |page| of_interest(page.address))
     }
 
-    /// The same as runs, at most so many: those walked most.
-    pub(super) fn hottest_runs(&self, ranges: &[Range], most: u64) -> impl Iterator<Item = WalkedRun> {
-        let (least, mut room) = self.least_rate(ranges, most);
+    /// The same as runs, at most so many of the total: those walked most.
+    pub(super) fn hottest_runs(&self, ranges: &[Range], most: u64, totals: Totals) -> impl Iterator<Item = WalkedRun> {
+        let all = (f32::NEG_INFINITY, 0);
+        let (least, mut room) = if totals.runs <= most { all } else { self.least_rate(ranges, most) };
         WalkedRun::of(self.pages(ranges)).filter(move |run| match run.walks_per_second.total_cmp(&least) {
             Ordering::Greater => true,
             Ordering::Equal if room > 0 => {
@@ -138,9 +150,13 @@ impl Activity {
         (f32::NEG_INFINITY, 0)
     }
 
-    /// Page walks a second in these ranges, or everywhere if there are none.
-    pub(super) fn walks_per_second(&self, ranges: &[Range]) -> f64 {
-        self.pages(ranges).map(|page| page.walks_per_second).sum()
+    /// What there is in these ranges, or everywhere if there are none.
+    pub(super) fn totals(&self, ranges: &[Range]) -> Totals {
+        WalkedRun::of(self.pages(ranges)).fold(Totals::default(), |sum, run| Totals {
+            runs: sum.runs + 1,
+            pages: sum.pages + u64::from(run.pages),
+            walks_per_second: sum.walks_per_second + f64::from(run.pages) * f64::from(run.walks_per_second),
+        })
     }
 
     /// The rate of a page that this read saw and the previous one did not.
@@ -206,7 +222,8 @@ mod tests {
         };
         let some: Vec<Page> = activity.pages(&[range(1, 5, 8), range(3, 511, 512)]).collect();
         assert_eq!(some, [all[1], all[2], all[4]]);
-        assert_eq!((activity.walks_per_second(&[]), activity.walks_per_second(&[range(1, 5, 8)])), (49.0, 25.0));
+        assert_eq!(activity.totals(&[]), Totals { runs: 5, pages: 5, walks_per_second: 49.0 });
+        assert_eq!(activity.totals(&[range(1, 5, 8)]), Totals { runs: 2, pages: 2, walks_per_second: 25.0 });
         assert_eq!(activity.pages(&[Range { start: 0, end: 1 }]).count(), 0);
         let kept = Activity::of(&heat, &[range(3, 511, 512)]).regions;
         assert_eq!(kept.into_keys().collect::<Vec<_>>(), [at(3)], "no others take memory");
@@ -215,7 +232,7 @@ mod tests {
             pages,
             walks_per_second: page.walks_per_second as f32,
         };
-        let runs = |most| activity.hottest_runs(&[], most).collect::<Vec<WalkedRun>>();
+        let runs = |most| activity.hottest_runs(&[], most, activity.totals(&[])).collect::<Vec<WalkedRun>>();
         let whole = [run(all[0], 1), run(all[1], 1), run(all[2], 1), run(all[3], 1), run(all[4], 1)];
         assert_eq!((runs(5), runs(99)), (whole.to_vec(), whole.to_vec()));
         assert_eq!((runs(4), runs(1), runs(0)), (whole[..4].to_vec(), whole[..1].to_vec(), Vec::new()));

@@ -1,11 +1,12 @@
 //! The share of the CPU time and of the loop's time that observing clients may take, and the memory that it may take.
 //!
-//! Owns: an account for each user with clients, and each client's part of the memory. Never touches: the account of all CPU time
+//! Owns: an account for each user with clients, one for all but root together, and each client's part of the memory. Never touches: the account of all CPU time
 //! ([`crate::engine::Budget`]), to which the same time is charged.
 //!
 //! While there are targets, clients take at most half of it, in equal parts for each user: no user can take from another, and targets keep the other
-//! half, however many clients there are. A scan mostly waits, and nobody else is scanned meanwhile, so the same holds for the time that it takes. As in the account of all CPU time, a user's unspent time is saved up: a program that has just begun needs
-//! several lists at once.
+//! half, however many clients there are. All but root's together have no more, so that many user ids of one person have no more either. A scan mostly waits,
+//! and nobody else is scanned meanwhile, so the same holds for the time that it takes. As in the account of all CPU time, a user's unspent time is saved
+//! up: a program that has just begun needs several lists at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Sum;
@@ -15,6 +16,7 @@ use heat::units::{Bytes, CpuShare, Nanos};
 
 use crate::engine::budget::Account;
 
+const ROOT: u32 = 0;
 /// The clients' part of the CPU time for observing, while there are targets.
 const BESIDE_TARGETS: f64 = 0.5;
 /// The clients' part of the loop's time, while there are targets.
@@ -40,7 +42,9 @@ impl Room {
     /// other clients leave. `of_user` is the number of this user's clients, `taken_by_user` what the other ones take, and `taken` what all others take.
     pub(super) fn of_client(users: usize, of_user: usize, taken_by_user: Room, taken: Room) -> Room {
         let users = users.max(1) as u64;
-        let list = OF_ONE.list.0.min(OF_ALL.list.0 / users) / of_user.max(1) as u64;
+        let of_one = OF_ONE.list.0.min(OF_ALL.list.0 / users);
+        // What others of the user took when there were fewer of them is taken.
+        let list = (of_one / of_user.max(1) as u64).min(of_one.saturating_sub(taken_by_user.list.0));
         let regions = OF_ONE.regions.min(OF_ALL.regions / users).saturating_sub(taken_by_user.regions);
         Room {
             list: Bytes(list.min(OF_ALL.list.0.saturating_sub(taken.list.0))),
@@ -64,37 +68,64 @@ pub(super) struct ClientBudget {
     /// Each user's share of CPU time, and of the loop's time.
     share: CpuShare,
     time_share: CpuShare,
-    accounts: BTreeMap<u32, UserAccount>,
+    accounts: BTreeMap<u32, ClientAccount>,
+    /// The shares of all together, and what all but root's clients took: one person may have thousands of user ids (man 5 subuid), each with a new
+    /// account.
+    all: (CpuShare, CpuShare),
+    everyone: Option<ClientAccount>,
 }
 
-/// What one user's clients took.
+/// What clients took.
 #[derive(Debug)]
-struct UserAccount {
+struct ClientAccount {
     cpu: Account,
     time: Account,
+}
+
+impl ClientAccount {
+    fn new(now: Instant) -> Self {
+        Self { cpu: Account::usual(now), time: Account::unsaved(now) }
+    }
+
+    fn is_free(&self, now: Instant) -> bool {
+        self.cpu.is_free(now) && self.time.is_free(now)
+    }
+
+    /// Whether it is as a new one.
+    fn owes_nothing(&self, now: Instant) -> bool {
+        self.cpu.is_full(now) && self.time.is_free(now)
+    }
+
+    fn enter(&mut self, (cpu, time): (CpuShare, CpuShare), spent: Nanos, took: Nanos, now: Instant) {
+        self.cpu.enter(cpu.rest_after(spent), now);
+        self.time.enter(time.rest_after(took), now);
+    }
 }
 
 impl ClientBudget {
     /// Divides the share among users with clients. A user without clients is forgotten only once a new account would be no better; otherwise leaving
     /// and coming back would cancel the debt.
     pub(super) fn divide(&mut self, all: CpuShare, has_targets: bool, users: &BTreeSet<u32>, now: Instant) {
-        self.accounts.retain(|user, account| users.contains(user) || !account.cpu.is_full(now));
-        let new = || UserAccount { cpu: Account::usual(now), time: Account::unsaved(now) };
-        users.iter().for_each(|user| _ = self.accounts.entry(*user).or_insert_with(new));
+        self.accounts.retain(|user, account| users.contains(user) || !account.owes_nothing(now));
+        users.iter().for_each(|user| _ = self.accounts.entry(*user).or_insert_with(|| ClientAccount::new(now)));
         let (part, time) = if has_targets { (BESIDE_TARGETS, TIME_BESIDE_TARGETS) } else { (1.0, CpuShare(1.0)) };
         let of_each = |share: f64| CpuShare(share / users.len().max(1) as f64);
         (self.share, self.time_share) = (of_each(all.0 * part), of_each(time.0));
+        self.all = (CpuShare(all.0 * part), time);
     }
 
     pub(super) fn is_free(&self, user: u32, now: Instant) -> bool {
-        self.accounts.get(&user).is_none_or(|account| account.cpu.is_free(now) && account.time.is_free(now))
+        let is_free = |account: &ClientAccount| account.is_free(now);
+        self.accounts.get(&user).is_none_or(is_free) && (user == ROOT || self.everyone.as_ref().is_none_or(is_free))
     }
 
     /// Enters what a client of this user has cost: CPU time, and time of the loop.
     pub(super) fn charge(&mut self, user: u32, spent: Nanos, time: Nanos, now: Instant) {
         if let Some(account) = self.accounts.get_mut(&user) {
-            account.cpu.enter(self.share.rest_after(spent), now);
-            account.time.enter(self.time_share.rest_after(time), now);
+            account.enter((self.share, self.time_share), spent, time, now);
+        }
+        if user != ROOT {
+            self.everyone.get_or_insert_with(|| ClientAccount::new(now)).enter(self.all, spent, time, now);
         }
     }
 }
@@ -143,7 +174,12 @@ mod tests {
         let mut budget = ClientBudget::default();
         budget.divide(ALL, true, &BTreeSet::from([1, 2]), now);
         budget.charge(1, Nanos(0), Nanos(300_000_000), now);
-        assert_eq!((free_after(&budget, 1, now), free_after(&budget, 2, now)), (4, 0), "nothing is saved up");
+        assert_eq!(
+            (free_after(&budget, 1, now), free_after(&budget, 2, now)),
+            (4, 2),
+            "nothing is saved up, and all wait for all"
+        );
+        let mut budget = ClientBudget::default();
         budget.divide(ALL, false, &BTreeSet::from([2]), now);
         budget.charge(2, Nanos(0), Nanos(3_000_000_000), now);
         assert_eq!(free_after(&budget, 2, now), 3, "without targets it is all theirs");
@@ -161,6 +197,12 @@ mod tests {
         assert_eq!(lists(64, 1, 0), Bytes(MIB), "users share");
         assert_eq!(lists(1, 1, OF_ALL.list.0 - 5), Bytes(5), "what others have is taken");
         assert_eq!(lists(1, 1, OF_ALL.list.0 + 5), Bytes(0));
+        let taken_by_user = Room { list: Bytes(15 * MIB), regions: 0 };
+        assert_eq!(
+            Room::of_client(1, 2, taken_by_user, taken_by_user).list,
+            Bytes(MIB),
+            "the first took more than half"
+        );
         let regions = |users, of_user, of_all| {
             let taken = |regions| Room { list: Bytes(0), regions };
             Room::of_client(users, 1, taken(of_user), taken(of_all)).regions
@@ -183,5 +225,27 @@ mod tests {
         assert_eq!(free_after(&budget, 1, now), 13, "what was saved up before is spent");
         budget.divide(ALL, true, &BTreeSet::new(), now + 44 * SECOND);
         assert!(budget.accounts.is_empty(), "a new account would be as full");
+        budget.divide(CpuShare(0.5), true, &user, now + 50 * SECOND);
+        budget.charge(1, Nanos(0), Nanos(3_000_000_000), now + 50 * SECOND);
+        budget.divide(CpuShare(0.5), true, &BTreeSet::new(), now + 51 * SECOND);
+        budget.divide(CpuShare(0.5), true, &user, now + 51 * SECOND);
+        assert_eq!(free_after(&budget, 1, now + 51 * SECOND), 19, "time of the loop, too");
+    }
+
+    #[test]
+    fn many_user_ids_have_no_more_than_all_together() {
+        let now = Instant::now();
+        let mut budget = ClientBudget::default();
+        for user in 1..=100 {
+            budget.divide(ALL, true, &BTreeSet::from([0, user, user + 1]), now);
+            budget.charge(user, Nanos(0), Nanos(150_000_000), now);
+        }
+        budget.divide(ALL, true, &BTreeSet::from([0, 777]), now);
+        assert_eq!(
+            free_after(&budget, 777, now),
+            60,
+            "a new user waits for the debt of all, which is a minute at most"
+        );
+        assert!(budget.is_free(ROOT, now), "root does not");
     }
 }

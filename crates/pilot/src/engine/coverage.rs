@@ -51,19 +51,23 @@ impl Most {
     fn coverage(self) -> Coverage {
         match self {
             Most::Everything => Coverage::Everything,
-            Most::InTime => sample(Bytes(u64::MAX)),
+            Most::InTime => in_time(LONGEST),
         }
     }
 }
 
 /// Enough for an overall figure, at a cost that does not grow with the program.
 pub(super) fn some() -> Coverage {
-    sample(SAMPLE)
+    match in_time(LONGEST) {
+        Coverage::Sample { longest, seed, .. } => Coverage::Sample { size: SAMPLE, longest, seed },
+        everything => everything,
+    }
 }
 
-/// A different draw each time: what one misses, the next may catch.
-fn sample(size: Bytes) -> Coverage {
-    Coverage::Sample { size, longest: Some(LONGEST), seed: RandomState::new().hash_one(0) }
+/// As much as can be observed in so long; all of it if that takes four times as long at most.
+pub(super) fn in_time(longest: Nanos) -> Coverage {
+    // A different draw each time: what one misses, the next may catch.
+    Coverage::Sample { size: Bytes(u64::MAX), longest: Some(longest), seed: RandomState::new().hash_one(0) }
 }
 
 impl Known {

@@ -46,6 +46,8 @@ const SCANS_OF_A_STEP: u32 = 4;
 const STEP: Duration = Duration::from_secs(2);
 /// How often memory is given back while it is short.
 const RELIEF: Duration = Duration::from_secs(5);
+/// A process whose regions could not all be split is asked again after this time.
+const GIVES_BACK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The rules for all programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,6 +96,8 @@ pub struct Fleet {
     pub(super) began: Instant,
     /// When piloting ends in any case; None if that is not known.
     ends: Option<Instant>,
+    /// Processes asked to give back a moment ago.
+    gave_back: BTreeMap<Process, Instant>,
 }
 
 impl Fleet {
@@ -130,6 +134,7 @@ impl Fleet {
             tracker: None,
             began: now,
             ends: None,
+            gave_back: BTreeMap::new(),
         }
     }
 
@@ -314,7 +319,12 @@ impl Fleet {
                 scans < SCANS_OF_A_STEP && !pilot.stop.requested() && self.client_budget.is_free(client.uid, now);
             scans += u32::from(may_observe && watching.wants_a_scan(client, now));
             let charged_before = pilot.budget.charged();
-            let went_on = watching.go_on(client, may_observe, room, pilot);
+            self.shared_state.work_on(Some(client.process));
+            let stop = pilot.stop.or(self.shared_state.call());
+            let went_on = watching.go_on(client, may_observe, room, pilot, &stop);
+            self.shared_state.work_on(None);
+            // What was computed since the last entry, and what failed, is this client's.
+            pilot.charge(Nanos(0));
             let spent = pilot.budget.charged().saturating_sub(charged_before);
             let time = Nanos::from_duration(pilot.now() - now);
             self.client_budget.charge(client.uid, spent, time, now);
@@ -490,6 +500,15 @@ impl Fleet {
         if record.is_empty() {
             return Ok(0);
         }
+        let now = pilot.now();
+        self.gave_back.retain(|_, at| now < *at + GIVES_BACK_AGAIN);
+        anyhow::ensure!(
+            !self.gave_back.contains_key(&process),
+            "{} of its regions could not be split a moment ago; ask again in {} s",
+            record.len(),
+            GIVES_BACK_AGAIN.as_secs()
+        );
+        self.gave_back.insert(process, now);
         let heat = pilot.world.survey(process)?;
         let huge = heat.regions.iter().filter(|region| region.huge).map(|region| region.start);
         let regions: Vec<Address> = huge.filter(|start| record.contains_key(start)).collect();

@@ -9,13 +9,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use heat::units::{BASE_PAGE, Bytes, Nanos};
+use heat::units::{BASE_PAGE, Bytes, Nanos, Slowdown};
 use hps::wire::{Head, MOST_RUNS, WalkedRun};
+use hugepilot_os::stop::Stop;
 use observe::ObserveOptions;
 
 use crate::clients::{Client, Told};
 use crate::engine::activity::Activity;
 use crate::engine::client_budget::{MOST_REGIONS, Room};
+use crate::engine::coverage;
 use crate::engine::pilot::Pilot;
 
 /// The window of the scan; later reads need none.
@@ -26,6 +28,13 @@ const READS: [u32; 4] = [1, 2, 4, 8];
 const RESTING: u32 = 10;
 /// How long a client whose scan failed is left alone.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
+/// Nobody else is scanned during a scan of a client, so that it takes four times as long as this at most. Of a client that would take longer, a part is
+/// observed, another part each time.
+const LONGEST: Nanos = Nanos(500_000_000);
+/// A client asks to be observed: that may slow it down this much in any case.
+const SLOWDOWN: Slowdown = Slowdown(0.1);
+/// How often it is checked whether the client's program still runs.
+const CHECK: Duration = Duration::from_secs(1);
 /// How long a list waits to be taken.
 const KEPT: Duration = Duration::from_secs(60);
 
@@ -42,6 +51,7 @@ pub(super) struct Watching {
     /// Whether it was said that no signal reaches the client.
     is_warned: bool,
     under_way: Option<Scan>,
+    checked_at: Instant,
     next: Instant,
     /// An earlier scan would cost the program more than its share.
     not_before: Instant,
@@ -71,6 +81,7 @@ impl Watching {
             owed: None,
             is_warned: false,
             under_way: None,
+            checked_at: now,
             next: now,
             not_before: now,
             was_resting: false,
@@ -112,9 +123,14 @@ impl Watching {
         may_observe: bool,
         room: Room,
         pilot: &mut Pilot<'_>,
+        stop: &Stop,
     ) -> anyhow::Result<bool> {
-        self.tell(client)?;
         let now = pilot.now();
+        if self.checked_at + CHECK <= now {
+            self.checked_at = now;
+            ensure_same_program(client)?;
+        }
+        self.tell(client)?;
         if self.list > Bytes(0) && !self.awaits_reader(client, now) {
             client.mailbox.clear().context("cannot shorten a client's list")?;
             (self.list, self.owed) = (Bytes(0), None);
@@ -137,12 +153,12 @@ impl Watching {
                 self.next = now;
                 Ok(false)
             }
-            None => self.scan(client, room.regions, pilot).map(|()| false),
+            None => self.scan(client, room.regions, pilot, stop).map(|()| false),
         }
     }
 
     /// Scans, unless the client has more regions than there is room for now.
-    fn scan(&mut self, client: &Client, room: u64, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
+    fn scan(&mut self, client: &Client, room: u64, pilot: &mut Pilot<'_>, stop: &Stop) -> anyhow::Result<()> {
         ensure_same_program(client)?;
         let regions = pilot.world.status(client.process).map_or(0, |status| status.vm_pte.0 / BASE_PAGE);
         anyhow::ensure!(
@@ -153,9 +169,16 @@ impl Watching {
             self.next = pilot.now() + interval(client);
             return Ok(());
         }
-        let options = ObserveOptions { window: SCAN_WINDOW, which_pages: true, tell_use_of_huge: false, ..pilot.watch };
+        let options = ObserveOptions {
+            window: SCAN_WINDOW,
+            which_pages: true,
+            tell_use_of_huge: false,
+            coverage: coverage::in_time(LONGEST),
+            max_slowdown: pilot.watch.max_slowdown.map(|asked| if asked < SLOWDOWN { SLOWDOWN } else { asked }),
+            ..pilot.watch
+        };
         let began = pilot.now();
-        let heat = pilot.world.observe(client.process, &options, &pilot.stop.clone())?;
+        let heat = pilot.world.observe(client.process, &options, stop)?;
         pilot.charge(heat.cost.kernel);
         self.not_before = began + pilot.budget.rest_for(heat.cost.program);
         let mut activity = Activity::of(&heat, &client.track.ranges);
@@ -188,19 +211,19 @@ impl Watching {
 
     /// Writes the list if there is enough to tell.
     fn finish(&mut self, scan: &Scan, client: &Client, room: Bytes, now: Instant) -> anyhow::Result<bool> {
-        self.active = scan.activity.pages(&client.track.ranges).count() as u64;
+        let ranges = &client.track.ranges;
+        let totals = scan.activity.totals(ranges);
+        self.active = totals.pages;
         self.next = now + if client.resting { interval(client) * RESTING } else { Duration::ZERO };
-        let has_risen = !client.resting || self.has_risen(scan.activity.walks_per_second(&client.track.ranges));
+        let has_risen = !client.resting || self.has_risen(totals.walks_per_second);
         if self.active < client.track.threshold_pages || !has_risen {
             return Ok(false);
         }
         // A program that exec has replaced does not come back: what was read until here is of the program that asked.
         ensure_same_program(client)?;
-        let ranges = &client.track.ranges;
-        let runs = WalkedRun::of(scan.activity.pages(ranges)).count() as u64;
-        let runs = runs.min(MOST_RUNS).min(room.0 / WalkedRun::LEN as u64);
+        let runs = totals.runs.min(MOST_RUNS).min(room.0 / WalkedRun::LEN as u64);
         let head = Head { sequence: self.written + 1, runs, active_pages: self.active };
-        let written = client.mailbox.write(head, &mut scan.activity.hottest_runs(ranges, runs));
+        let written = client.mailbox.write(head, &mut scan.activity.hottest_runs(ranges, runs, totals));
         // Even half a list takes memory.
         self.list = Bytes((Head::LEN + runs as usize * WalkedRun::LEN) as u64);
         written.context("cannot write a client's list")?;

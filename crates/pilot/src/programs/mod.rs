@@ -262,7 +262,7 @@ mod tests {
         ];
         assert_eq!(names(&programs), expected);
         let postgres = &programs[0];
-        assert_eq!((postgres.busiest.pid, postgres.share_of_busiest), (6, 0.75));
+        assert_eq!((postgres.busiest.pid, (100.0 * postgres.share_of_busiest).round()), (6, 75.0));
         assert_eq!((postgres.memory, postgres.page_tables), (Bytes(130 << 20), Bytes(200 << 10)), "shared memory once");
         assert!(postgres.busy_cpus > 0.0 && programs[3].busy_cpus == 0.0, "{programs:?}");
     }

@@ -57,12 +57,12 @@ impl Daemon {
 
     /// Starts a daemon with the socket and configuration path of an earlier one.
     pub fn start_in(folder: TempDir, rules: &str) -> Self {
-        Self::of_command(&mut Command::new(daemon_binary()), folder, rules)
+        Self::of_command(&mut Command::new(daemon_binary()), folder, &format!("{OFTEN}{rules}"))
     }
 
-    /// Starts a daemon with this command, to which `--config` and `--socket` are appended.
-    pub fn of_command(command: &mut Command, folder: TempDir, rules: &str) -> Self {
-        fs::write(config(&folder), format!("{OFTEN}{rules}")).expect("a configuration");
+    /// Starts a daemon with this command, to which `--config` and `--socket` are appended, and this configuration.
+    pub fn of_command(command: &mut Command, folder: TempDir, text: &str) -> Self {
+        fs::write(config(&folder), text).expect("a configuration");
         let said = File::create(folder.path().join("said")).expect("a file");
         command.arg("--config").arg(config(&folder)).arg("--socket").arg(socket(&folder));
         let child = Ended(command.stderr(said).spawn().expect("hugepilotd starts"));
