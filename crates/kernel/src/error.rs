@@ -27,6 +27,17 @@ pub enum KernelError {
         /// The bound that was passed.
         limit: Bytes,
     },
+    /// It lists more mappings than there is memory to keep.
+    #[error(
+        "{} lists more than {most} mappings, the most that hugepilot reads of a process; lower vm.max_map_count to keep programs \
+         within that", path.display()
+    )]
+    TooManyMappings {
+        /// The file.
+        path: PathBuf,
+        /// The bound that was passed.
+        most: usize,
+    },
     /// It was read, but is not in the kernel's format.
     #[error("{}, {cause}; please report this with the output of 'uname -r'", path.display())]
     Malformed {
@@ -66,7 +77,10 @@ impl KernelError {
     /// The file that the error is about.
     pub fn path(&self) -> &Path {
         match self {
-            Self::Read { path, .. } | Self::TooLong { path, .. } | Self::Malformed { path, .. } => path,
+            Self::Read { path, .. }
+            | Self::TooLong { path, .. }
+            | Self::TooManyMappings { path, .. }
+            | Self::Malformed { path, .. } => path,
         }
     }
 
@@ -86,6 +100,11 @@ impl KernelError {
     /// The process that the file belongs to has ended (ESRCH while reading, ENOENT when opening).
     pub fn is_gone(&self) -> bool {
         concerns_a_process(self.path()) && (self.is_absent() || self.errno() == Some(libc::ESRCH))
+    }
+
+    /// The file is longer, or lists more, than is read.
+    pub fn is_too_much(&self) -> bool {
+        matches!(self, Self::TooLong { .. } | Self::TooManyMappings { .. })
     }
 
     /// The reader lacks a capability (EACCES, EPERM).

@@ -7,8 +7,15 @@ use heat::units::{Address, AddressRange, Bytes};
 use crate::lines::parse_lines;
 use crate::{KernelError, Malformed, Root};
 
-/// The bound on the file: 64 MiB hold some 600,000 mappings; Linux allows a process 65,530 unless told otherwise.
+/// The bound on the file, and so on the time that reading it takes.
 pub const LIMIT: Bytes = Bytes(64 << 20);
+/// The most mappings of a process. Linux allows 65,530 unless told otherwise, some distributions 1,048,576; this many take some 100 bytes each, and
+/// the longest names three times that.
+pub const MOST_MAPPINGS: usize = 1 << 18;
+/// The most bytes kept of a name: programs choose their paths, and may map one 16,000 times.
+pub const LONGEST_NAME: usize = 255;
+/// Of these, the bytes kept of its start, by which memory without a file is told (`/memfd:`); the rest are of its end, which people recognize.
+const START_OF_NAME: usize = 40;
 
 /// One mapping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,22 +36,52 @@ pub struct Line {
     pub device: (u32, u32),
     /// The file's inode; 0 for anonymous memory.
     pub inode: u64,
-    /// The file, `[heap]`, `[stack]`, `[anon:...]`, or empty; a newline in a file's name is written as `\012`.
+    /// The file, `[heap]`, `[stack]`, `[anon:...]`, or empty; a newline in a file's name is written as `\012`. At most [`LONGEST_NAME`] bytes: the
+    /// middle of a longer one is replaced by `…`.
     pub name: String,
 }
 
 /// The mappings of one process in ascending order; none for a kernel thread or a zombie.
 ///
-/// Errors: the process has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`), a malformed line.
+/// Errors: the process has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`), it has more than [`MOST_MAPPINGS`] or the file is longer
+/// than [`LIMIT`] (`is_too_much`), a malformed line.
 pub fn read(root: &Root, pid: u32) -> Result<Vec<Line>, KernelError> {
-    root.parsed(&format!("proc/{pid}/maps"), LIMIT, parse)
+    read_lines(root, &format!("proc/{pid}/maps"), LIMIT, EXPECTED, parse_line)
+}
+
+const EXPECTED: &str = "a mapping such as '7f00-7fff rw-p 00000000 00:00 0 [heap]'";
+
+/// Reads a file with one line for each mapping.
+pub(super) fn read_lines<T>(
+    root: &Root,
+    name: &str,
+    limit: Bytes,
+    expected: &'static str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, KernelError> {
+    let mut found = Vec::new();
+    root.each_line(name, limit, |number, line| {
+        let malformed =
+            || KernelError::Malformed { path: root.path(name), cause: Malformed::new(number, expected, line) };
+        found.push(parse(line).ok_or_else(malformed)?);
+        ensure_few(root, name, found.len())
+    })?;
+    Ok(found)
+}
+
+/// Errors: there are more than [`MOST_MAPPINGS`].
+pub(super) fn ensure_few(root: &Root, name: &str, mappings: usize) -> Result<(), KernelError> {
+    match mappings {
+        0..=MOST_MAPPINGS => Ok(()),
+        _ => Err(KernelError::TooManyMappings { path: root.path(name), most: MOST_MAPPINGS }),
+    }
 }
 
 /// Parses the text of a `maps` file.
 ///
 /// Errors: a line is not a mapping such as `7f00-7fff rw-p 00000000 00:00 0 [heap]`.
 pub fn parse(text: &str) -> Result<Vec<Line>, Malformed> {
-    parse_lines(text, "a mapping such as '7f00-7fff rw-p 00000000 00:00 0 [heap]'", parse_line)
+    parse_lines(text, EXPECTED, parse_line)
 }
 
 /// Parses one line, which also begins a mapping in `smaps`.
@@ -72,8 +109,21 @@ pub(super) fn parse_line(line: &str) -> Option<Line> {
         offset,
         device,
         inode,
-        name: name.trim_start_matches(' ').to_owned(),
+        name: shortened(name.trim_start_matches(' ')),
     })
+}
+
+/// Both ends of a long name. The end alone could begin like another kind of memory.
+fn shortened(name: &str) -> String {
+    const MARK: &str = "…";
+    if name.len() <= LONGEST_NAME {
+        return name.to_owned();
+    }
+    let is_boundary = |at: &usize| name.is_char_boundary(*at);
+    let start = (0..=START_OF_NAME).rev().find(is_boundary).unwrap_or(0);
+    let rest = name.len() - (LONGEST_NAME - START_OF_NAME - MARK.len());
+    let end = (rest..name.len()).find(is_boundary).unwrap_or(name.len());
+    [&name[..start], MARK, &name[end..]].concat()
 }
 
 /// The rest of a line. Parsed by hand because a process may have 60,000 lines, read while it is being observed.
@@ -153,6 +203,65 @@ mod tests {
             let error = parse(&format!("{HEAP}{line}\n{HEAP}")).expect_err(line);
             assert_eq!((error.line, error.found.as_str()), (2, line));
         }
+    }
+
+    /// A captured tree in which process 5 has this file.
+    fn tree(file: &str, content: &[u8]) -> (tempfile::TempDir, Root) {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(tree.path().join("proc/5")).unwrap();
+        std::fs::write(tree.path().join("proc/5").join(file), content).unwrap();
+        let root = Root::at(tree.path());
+        (tree, root)
+    }
+
+    #[test]
+    fn a_long_path_takes_little_memory_and_keeps_both_ends() {
+        let path = |start: &str, middle: &[u8], end: &str| [start.as_bytes(), middle, end.as_bytes()].concat();
+        let line = |path: Vec<u8>| [b"1000-2000 r--s 00000000 08:01 7 ".as_slice(), &path, b"\n"].concat();
+        let names = [
+            path("/a/", &[0xff; 4000], "/z (deleted)"),
+            path("/memfd:", "é".repeat(120).as_bytes(), "z (deleted)"),
+            // Its last 255 bytes begin like shared memory.
+            path("/a", &[b'b'; 100], &format!("/memfd:{}", "c".repeat(248))),
+            path("/a/", &[b'b'; 10 << 20], "z"),
+        ];
+        let text = names.map(line).concat();
+        let (_tree, root) = tree("maps", &text);
+        let lines = read(&root, 5).unwrap();
+        let expected = [("/a/", "/z (deleted)"), ("/memfd:", "z (deleted)"), ("/ab", "c"), ("/a/b", "bz")];
+        assert_eq!(lines.len(), expected.len());
+        for (line, (start, end)) in lines.iter().zip(expected) {
+            assert!(line.name.starts_with(start) && line.name.ends_with(end), "{}", line.name);
+            assert!(line.name.contains('…') && line.name.len() <= LONGEST_NAME && line.name.capacity() <= LONGEST_NAME);
+        }
+    }
+
+    #[test]
+    fn a_name_that_fits_is_kept() {
+        let name = format!("/{}", "a".repeat(LONGEST_NAME - 1));
+        assert_eq!((shortened(&name), shortened("")), (name.clone(), String::new()));
+        assert_eq!(shortened(&format!("{name}b")).len(), LONGEST_NAME);
+    }
+
+    #[test]
+    fn a_process_with_too_many_mappings_is_refused() {
+        let (_tree, root) = tree("maps", "1000-2000 rw-p 0 0:0 0\n".repeat(MOST_MAPPINGS).as_bytes());
+        assert_eq!(read(&root, 5).unwrap().len(), MOST_MAPPINGS);
+        for (file, line) in [("maps", "1000-2000 rw-p 0 0:0 0\n"), ("smaps", "1000-2000 rw-p 0 0:0 0\n")] {
+            let (_tree, root) = tree(file, line.repeat(MOST_MAPPINGS + 1).as_bytes());
+            let error =
+                if file == "maps" { read(&root, 5).unwrap_err() } else { crate::smaps::read(&root, 5).unwrap_err() };
+            assert!(error.is_too_much() && error.path().ends_with(format!("proc/5/{file}")), "{error}");
+        }
+        let (_tree, root) = tree("numa_maps", "1000 default\n".repeat(MOST_MAPPINGS + 1).as_bytes());
+        assert!(crate::numa_maps::read(&root, 5).unwrap_err().is_too_much());
+    }
+
+    #[test]
+    fn a_malformed_line_of_a_file_is_named() {
+        let (_tree, root) = tree("maps", format!("{HEAP}nothing\n").as_bytes());
+        let error = read(&root, 5).unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("'nothing'"), "{error}");
     }
 
     #[test]

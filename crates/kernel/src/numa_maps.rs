@@ -10,7 +10,7 @@ use heat::units::{Address, Bytes, Pages};
 use crate::cpu::parse_list;
 use crate::lines::parse_lines;
 use crate::nodes::{MOST_NODES, Node};
-use crate::{KernelError, Malformed, Root};
+use crate::{KernelError, Malformed, Root, maps};
 
 /// The bound on the file: as many lines as `maps`, each up to twice as long on a machine with many nodes.
 pub const LIMIT: Bytes = Bytes(128 << 20);
@@ -92,16 +92,18 @@ fn is_flags(text: &str) -> bool {
 
 /// The mappings of one process in ascending order; none for a kernel thread or a zombie.
 ///
-/// Errors: the process has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`), a malformed line.
+/// Errors: as [`maps::read`].
 pub fn read(root: &Root, pid: u32) -> Result<Vec<NumaLine>, KernelError> {
-    root.parsed(&format!("proc/{pid}/numa_maps"), LIMIT, parse)
+    maps::read_lines(root, &format!("proc/{pid}/numa_maps"), LIMIT, EXPECTED, parse_line)
 }
+
+const EXPECTED: &str = "a mapping such as '7f00 default anon=3 N0=3'";
 
 /// Parses the text of a `numa_maps` file.
 ///
 /// Errors: a line does not begin with a hexadecimal address, or one of its counts is not like `N1=512`.
 pub fn parse(text: &str) -> Result<Vec<NumaLine>, Malformed> {
-    parse_lines(text, "a mapping such as '7f00 default anon=3 N0=3'", parse_line)
+    parse_lines(text, EXPECTED, parse_line)
 }
 
 fn parse_line(line: &str) -> Option<NumaLine> {

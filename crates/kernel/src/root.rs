@@ -4,13 +4,14 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use heat::units::Bytes;
 
+use crate::lines::LineReader;
 use crate::{KernelError, Malformed};
 
 /// A tree with the kernel's `/proc` and `/sys` below it.
@@ -47,16 +48,24 @@ impl Root {
         self.text_within(name, Self::LIMIT)
     }
 
-    /// A whole file of at most `limit`; bytes that are not UTF-8 are replaced.
+    /// A whole file of at most `limit`; bytes that are not UTF-8 are replaced, each by three: not for files in which users choose what is written.
     ///
     /// Errors: the file cannot be opened or read, or is longer than `limit`.
     pub fn text_within(&self, name: &str, limit: Bytes) -> Result<String, KernelError> {
+        let bytes = self.bytes_within(name, limit)?;
+        Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+
+    /// A whole file of at most `limit`.
+    ///
+    /// Errors: as [`Root::text_within`].
+    pub(crate) fn bytes_within(&self, name: &str, limit: Bytes) -> Result<Vec<u8>, KernelError> {
         let mut bytes = Vec::new();
         let read = self.told(name, |path| File::open(path)?.take(limit.0.saturating_add(1)).read_to_end(&mut bytes))?;
         if read as u64 > limit.0 {
             return Err(KernelError::TooLong { path: self.path(name), limit });
         }
-        Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        Ok(bytes)
     }
 
     /// A whole file, parsed by `parse`.
@@ -79,6 +88,28 @@ impl Root {
         self.told(name, |path| Ok(fs::metadata(path)?.uid()))
     }
 
+    /// Passes each line of a file of at most `limit` to `take`, with its number from 1. Takes no memory for the rest of the file, and cuts the middle
+    /// out of a line longer than [`LineReader::LONGEST`].
+    ///
+    /// Errors: the file cannot be opened or read, is longer than `limit`, or `take` rejects a line.
+    pub(crate) fn each_line(
+        &self,
+        name: &str,
+        limit: Bytes,
+        mut take: impl FnMut(usize, &str) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        let mut lines = LineReader::new(self.stream(name, Bytes(limit.0.saturating_add(1)))?);
+        let mut number = 0;
+        while lines.advance().map_err(|cause| KernelError::Read { path: self.path(name), cause })? {
+            if lines.read() > limit {
+                return Err(KernelError::TooLong { path: self.path(name), limit });
+            }
+            number += 1;
+            take(number, &lines.line())?;
+        }
+        Ok(())
+    }
+
     /// A file that holds one number.
     ///
     /// Errors: the file cannot be read, is longer than [`Root::LIMIT`], or holds anything but one number.
@@ -91,7 +122,7 @@ impl Root {
     /// A file to be read in pieces, truncated at `limit`.
     ///
     /// Errors: the file cannot be opened.
-    pub fn stream(&self, name: &str, limit: Bytes) -> Result<impl io::BufRead + use<>, KernelError> {
+    pub fn stream(&self, name: &str, limit: Bytes) -> Result<impl BufRead + use<>, KernelError> {
         Ok(BufReader::with_capacity(64 << 10, self.open(name)?.take(limit.0)))
     }
 
@@ -106,19 +137,31 @@ impl Root {
     ///
     /// Errors: the directory cannot be opened or read.
     pub fn entries(&self, name: &str) -> Result<Vec<String>, KernelError> {
-        self.sorted_entries(name, |entry| Some(entry.to_string_lossy().into_owned()))
+        self.sorted_entries(name, Self::ENTRIES, |entry| Some(entry.to_string_lossy().into_owned()))
     }
 
     /// The names in a directory that are numbers, ascending: process and thread ids, file descriptors.
     ///
     /// Errors: as [`Root::entries`].
     pub fn numbered_entries(&self, name: &str) -> Result<Vec<u32>, KernelError> {
-        self.sorted_entries(name, |entry| entry.to_str()?.parse().ok())
+        self.first_numbered_entries(name, Self::ENTRIES)
     }
 
-    fn sorted_entries<T: Ord>(&self, name: &str, wanted: impl Fn(&OsStr) -> Option<T>) -> Result<Vec<T>, KernelError> {
+    /// Those among the first `most` names that the kernel lists; of threads and file descriptors it lists the lowest first.
+    ///
+    /// Errors: as [`Root::entries`].
+    pub fn first_numbered_entries(&self, name: &str, most: usize) -> Result<Vec<u32>, KernelError> {
+        self.sorted_entries(name, most, |entry| entry.to_str()?.parse().ok())
+    }
+
+    fn sorted_entries<T: Ord>(
+        &self,
+        name: &str,
+        most: usize,
+        wanted: impl Fn(&OsStr) -> Option<T>,
+    ) -> Result<Vec<T>, KernelError> {
         let mut names: Vec<T> = self.told(name, |path| {
-            let names = fs::read_dir(path)?.take(Self::ENTRIES);
+            let names = fs::read_dir(path)?.take(most);
             names.filter_map(|entry| entry.map(|entry| wanted(&entry.file_name())).transpose()).collect()
         })?;
         names.sort_unstable();

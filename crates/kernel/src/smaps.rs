@@ -36,9 +36,15 @@ pub struct SmapsMapping {
 
 /// The mappings of one process in ascending order; none for a kernel thread or a zombie.
 ///
-/// Errors: the process has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`), a malformed line.
+/// Errors: as [`maps::read`].
 pub fn read(root: &Root, pid: u32) -> Result<Vec<SmapsMapping>, KernelError> {
-    root.parsed(&format!("proc/{pid}/smaps"), LIMIT, parse)
+    let (name, mut mappings) = (format!("proc/{pid}/smaps"), Vec::new());
+    root.each_line(&name, LIMIT, |number, line| {
+        let malformed = |cause| KernelError::Malformed { path: root.path(&name), cause };
+        take_line(&mut mappings, number, line).map_err(malformed)?;
+        maps::ensure_few(root, &name, mappings.len())
+    })?;
+    Ok(mappings)
 }
 
 /// Parses the text of an `smaps` file.
@@ -47,15 +53,20 @@ pub fn read(root: &Root, pid: u32) -> Result<Vec<SmapsMapping>, KernelError> {
 pub fn parse(text: &str) -> Result<Vec<SmapsMapping>, Malformed> {
     let mut mappings: Vec<SmapsMapping> = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let malformed = || Malformed::new(index + 1, "a mapping or a field of one, such as 'Rss: 8 kB'", line);
-        if let Some(line) = maps::parse_line(line) {
-            mappings.push(SmapsMapping { line, ..SmapsMapping::default() });
-            continue;
-        }
-        let (name, value) = line.split_once(':').ok_or_else(malformed)?;
-        mappings.last_mut().and_then(|mapping| mapping.take(name, value.trim())).ok_or_else(malformed)?;
+        take_line(&mut mappings, index + 1, line)?;
     }
     Ok(mappings)
+}
+
+/// Begins a mapping, or stores a field of the last one.
+fn take_line(mappings: &mut Vec<SmapsMapping>, number: usize, line: &str) -> Result<(), Malformed> {
+    let malformed = || Malformed::new(number, "a mapping or a field of one, such as 'Rss: 8 kB'", line);
+    if let Some(line) = maps::parse_line(line) {
+        mappings.push(SmapsMapping { line, ..SmapsMapping::default() });
+        return Ok(());
+    }
+    let (name, value) = line.split_once(':').ok_or_else(malformed)?;
+    mappings.last_mut().and_then(|mapping| mapping.take(name, value.trim())).ok_or_else(malformed)
 }
 
 impl SmapsMapping {

@@ -65,6 +65,11 @@ pub enum ObserveError {
     )]
     TooSparse { pid: u32, addresses: Bytes, most: Bytes },
     #[error(
+        "process {pid} has memory in more than {most} regions of 2 MiB, which would take hugepilot more memory than is allowed \
+         for one process; leave it out ([[never]] in hugepilot.toml), or let it map less, or map it fewer times"
+    )]
+    TooManyRegions { pid: u32, most: usize },
+    #[error(
         "this process's own writes cannot be watched: {cause}. It needs Linux 6.7 or later, and userfaultfd not forbidden"
     )]
     WriteScan { cause: io::Error },

@@ -65,9 +65,9 @@ impl IdlePage {
     }
 
     /// What is present, and the frames that can be marked.
-    fn initial_scan(&mut self, target: &Target) -> Result<(Heat, Vec<Frame>), ObserveError> {
+    fn initial_scan(&mut self, target: &Target, most_regions: usize) -> Result<(Heat, Vec<Frame>), ObserveError> {
         let (mut frames, mut index) = (Vec::new(), 0);
-        let mut heat = self.survey.scan(target, |region, entries| {
+        let mut heat = self.survey.scan(target, most_regions, |region, entries| {
             frames.extend(frames_of(index, region, entries));
             region.unobserved = region.present.len() as u16;
             index += 1;
@@ -94,7 +94,7 @@ impl Tracker for IdlePage {
 
     fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
         let window = Window::begin(&self.root, target.pid())?;
-        let (mut heat, frames) = self.initial_scan(target)?;
+        let (mut heat, frames) = self.initial_scan(target, options.most_regions)?;
         let mut marks = Marks::of(&self.bitmap, frames);
         heat.cost.clear = marks.set()?;
         let read_counts = marks.follow(&mut heat, target, stop)?;
@@ -117,7 +117,7 @@ impl Tracker for IdlePage {
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
-        self.survey.scan(target, |_, _| false)
+        self.survey.scan(target, ObserveOptions::MOST_REGIONS, |_, _| false)
     }
 }
 

@@ -87,9 +87,14 @@ pub struct ObserveOptions {
     pub which_pages: bool,
     /// How much of the memory is observed. A tracker that cannot take a sample observes everything.
     pub coverage: Coverage,
+    /// The most regions of 2 MiB with a page present that the program may have; each takes some 300 bytes while it is observed.
+    pub most_regions: usize,
 }
 
 impl ObserveOptions {
+    /// The usual most: those of 16 TiB, far more than honest programs have (1 TiB has 524,288). It stops a program that maps the same memory over and
+    /// over; whoever may not be trusted as far as that gets fewer.
+    pub const MOST_REGIONS: usize = 8 << 20;
     /// The shortest window: page walks are counted 100 ms after clearing.
     pub const SHORTEST_WINDOW: Nanos = Nanos(100_000_000);
     /// The longest window: nothing new is seen after the first reads, so a longer one is a typing mistake.
@@ -112,6 +117,7 @@ impl Default for ObserveOptions {
             tell_use_of_huge: false,
             which_pages: true,
             coverage: Coverage::Everything,
+            most_regions: Self::MOST_REGIONS,
         }
     }
 }

@@ -7,6 +7,8 @@ use heat::{Mapping, Object, Obstacle, PageSet, Region, Shared};
 use kernel::maps;
 use kernel::vm_flags::{GROWSDOWN, HUGEPAGE, HUGETLB, IO, MIXEDMAP, NOHUGEPAGE, PFNMAP};
 
+use crate::ObserveError;
+
 /// The default maximum size of a thread's stack. Before Linux 6.7 a stack may be one mapping with the memory above it; in a mapping larger than two
 /// stacks, only memory this close to a stack pointer is a stack.
 const STACK: Bytes = Bytes(8 << 20);
@@ -27,7 +29,7 @@ pub(super) struct MappingFlags {
 }
 
 /// Joins `/proc/PID/maps` with the kernel's flags. Both ascend; a mapping in only one of them came or went in between and counts as special until the
-/// next scan. Neither has memory policies ([`crate::node_policy`]).
+/// next scan. Neither has memory policies ([`crate::node_policy`]). Stack pointers ascend, too.
 pub(super) fn mappings(
     lines: Vec<maps::Line>,
     flags: &[MappingFlags],
@@ -37,8 +39,7 @@ pub(super) fn mappings(
     let join = |line: maps::Line| {
         let found = flags.binary_search_by_key(&line.range.start, |mapping| mapping.range.start);
         let flags = found.ok().map(|at| flags[at]).filter(|mapping| mapping.range == line.range).map(|each| each.flags);
-        let holds_stack = line.range.len() <= Bytes(2 * STACK.0)
-            && stack_pointers.iter().any(|&pointer| line.range.contains(pointer));
+        let holds_stack = line.range.len() <= Bytes(2 * STACK.0) && holds_any(stack_pointers, line.range);
         Mapping {
             range: line.range,
             obstacle: obstacle(&line, flags, holds_stack),
@@ -49,6 +50,12 @@ pub(super) fn mappings(
         }
     };
     lines.into_iter().map(join).collect()
+}
+
+/// Whether one of these ascending addresses is in the range. A program may have thousands of stacks and of mappings.
+fn holds_any(addresses: &[Address], range: AddressRange) -> bool {
+    let first = addresses.partition_point(|&address| address < range.start);
+    addresses.get(first).is_some_and(|&address| range.contains(address))
 }
 
 fn shared(line: &maps::Line, ipc_namespace: Option<u64>) -> Shared {
@@ -75,23 +82,34 @@ fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<
     }
 }
 
-/// Collects regions that arrive in ascending order.
+/// Collects regions that arrive in ascending order, up to a bound: page tables tell little of their number, since one page of them can map 512
+/// regions of shared memory on huge pages.
 pub(super) struct RegionCollector<'a> {
+    pid: u32,
+    most: usize,
     mappings: &'a [Mapping],
     stack_pointers: &'a [Address],
     pub(super) regions: Vec<Region>,
 }
 
 impl<'a> RegionCollector<'a> {
-    pub(super) fn new(mappings: &'a [Mapping], stack_pointers: &'a [Address]) -> Self {
-        Self { mappings, stack_pointers, regions: Vec::new() }
+    /// For at most this many regions of a process; stack pointers ascend.
+    pub(super) fn new(pid: u32, most: usize, mappings: &'a [Mapping], stack_pointers: &'a [Address]) -> Self {
+        Self { pid, most, mappings, stack_pointers, regions: Vec::new() }
     }
 
     /// Adds a region, if a page is present.
-    pub(super) fn add(&mut self, start: Address, present: PageSet, huge: bool) {
-        if !present.is_empty() {
-            self.regions.push(self.region(start, present, huge));
+    ///
+    /// Errors: there are as many as there may be.
+    pub(super) fn add(&mut self, start: Address, present: PageSet, huge: bool) -> Result<(), ObserveError> {
+        if present.is_empty() {
+            return Ok(());
         }
+        if self.regions.len() >= self.most {
+            return Err(ObserveError::TooManyRegions { pid: self.pid, most: self.most });
+        }
+        self.regions.push(self.region(start, present, huge));
+        Ok(())
     }
 
     fn region(&self, start: Address, present: PageSet, huge: bool) -> Region {
@@ -110,12 +128,10 @@ impl<'a> RegionCollector<'a> {
     }
 
     fn near_stack(&self, range: AddressRange, mapping: &Mapping) -> bool {
-        let near = |pointer: &&Address| {
-            mapping.range.contains(**pointer)
-                && pointer.0 < range.end.0.saturating_add(STACK.0)
-                && range.start.0 < pointer.0.saturating_add(STACK.0)
-        };
-        self.stack_pointers.iter().any(|pointer| near(&pointer))
+        // The difference to a pointer must be less than a stack on both sides.
+        let start = Address((range.start.0 + 1).saturating_sub(STACK.0)).max(mapping.range.start);
+        let end = Address(range.end.0.saturating_add(STACK.0)).min(mapping.range.end);
+        holds_any(self.stack_pointers, AddressRange { start, end })
     }
 
     /// The mapping that holds the region's first present page.
@@ -214,8 +230,8 @@ mod tests {
         let pointers = [Address(10 * HUGE_PAGE + 64)];
         let mappings = mappings(vec![line(0, 100 * HUGE_PAGE, "", 0)], &flags, &pointers, None);
         assert_eq!(mappings[0].obstacle, None);
-        let mut collector = RegionCollector::new(&mappings, &pointers);
-        (0..100).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false));
+        let mut collector = RegionCollector::new(5, 100, &mappings, &pointers);
+        (0..100).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false).unwrap());
         let stacks: Vec<u64> = collector
             .regions
             .iter()
@@ -226,15 +242,39 @@ mod tests {
     }
 
     #[test]
+    fn no_more_regions_are_kept_than_there_may_be() {
+        let mut collector = RegionCollector::new(5, 2, &[], &[]);
+        let mut add = |number: u64, present| collector.add(Address(number * HUGE_PAGE), present, true);
+        add(0, PageSet::ALL).unwrap();
+        add(1, PageSet::ALL).unwrap();
+        add(2, PageSet::NONE).unwrap();
+        let error = add(3, PageSet::ALL).unwrap_err();
+        assert!(matches!(error, ObserveError::TooManyRegions { pid: 5, most: 2 }), "{error}");
+        assert!(error.to_string().contains("process 5") && error.to_string().contains("[[never]]"), "{error}");
+        assert_eq!(collector.regions.len(), 2);
+    }
+
+    #[test]
+    fn each_of_many_stacks_is_found() {
+        let pointers: Vec<Address> = [3, 40, 41, 90].map(|number| Address(number * HUGE_PAGE)).into();
+        let holds = |start, end| holds_any(&pointers, range(start * HUGE_PAGE, end * HUGE_PAGE));
+        assert_eq!(
+            [holds(0, 3), holds(3, 4), holds(4, 40), holds(4, 41), holds(41, 90)],
+            [false, true, false, true, true]
+        );
+        assert!(!holds(91, 99) && !holds(5, 5) && !holds_any(&[], range(0, 1)));
+    }
+
+    #[test]
     fn a_region_in_several_mappings_is_split() {
         let flags: Vec<_> = [range(0, HUGE_PAGE + 4096), range(HUGE_PAGE + 4096, 3 * HUGE_PAGE)]
             .map(|range| MappingFlags { range, flags: 0 })
             .into();
         let lines = flags.iter().map(|mapping| line(mapping.range.start.0, mapping.range.end.0, "", 0)).collect();
         let mappings = mappings(lines, &flags, &[], None);
-        let mut collector = RegionCollector::new(&mappings, &[]);
-        (0..3).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false));
-        collector.add(Address(3 * HUGE_PAGE), PageSet::NONE, false);
+        let mut collector = RegionCollector::new(5, 3, &mappings, &[]);
+        (0..3).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false).unwrap());
+        collector.add(Address(3 * HUGE_PAGE), PageSet::NONE, false).unwrap();
         let obstacles: Vec<_> = collector.regions.iter().map(|region| region.obstacle).collect();
         assert_eq!(obstacles, [None, Some(Obstacle::Split), None]);
         assert_eq!(collector.regions[1].mapping, Some(0));

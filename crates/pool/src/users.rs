@@ -54,7 +54,7 @@ pub fn users(root: &Root, mounts: &[Mount]) -> Result<(Vec<User>, u64), KernelEr
             Ok(found) => users.extend(found),
             Err(error) if error.is_gone() => {}
             // One process with too many mappings must not hide all others.
-            Err(error) if error.is_denied() || matches!(error, KernelError::TooLong { .. }) => unseen += 1,
+            Err(error) if error.is_denied() || error.is_too_much() => unseen += 1,
             Err(error) => return Err(error),
         }
     }

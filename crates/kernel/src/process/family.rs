@@ -1,13 +1,11 @@
 //! The threads, children, files, program and namespaces of a process.
 //!
-//! Owns: `task`, `stat`, `fd`, `exe`, `ns` below `/proc/PID`. Never touches: the process.
+//! Owns: `task`, `stat`, `fd`, `exe`, `auxv`, `ns` below `/proc/PID`. Never touches: the process.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read;
 use std::path::PathBuf;
 
-use heat::units::Nanos;
+use heat::units::{BASE_PAGE, Bytes, Nanos};
 
 use crate::process::Stat;
 use crate::process::stat::TICK;
@@ -19,6 +17,13 @@ use crate::{KernelError, Root};
 /// Errors: the process has ended, or is hidden from the reader (`is_gone`).
 pub fn threads(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
     root.numbered_entries(&format!("proc/{pid}/task"))
+}
+
+/// The first `most` of them as the kernel lists them, which are the oldest: reading about each of 30,000 threads takes a second.
+///
+/// Errors: as [`threads`].
+pub fn first_threads(root: &Root, pid: u32, most: usize) -> Result<Vec<u32>, KernelError> {
+    root.first_numbered_entries(&format!("proc/{pid}/task"), most)
 }
 
 /// The ids of a process's children, their children and so on, ascending; may miss one that starts or ends meanwhile. Reads every process once,
@@ -97,28 +102,41 @@ pub fn program(root: &Root, pid: u32) -> Result<PathBuf, KernelError> {
     Ok(link.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from).unwrap_or(link))
 }
 
-/// Whether a process runs a 32-bit program; `None` where its program cannot be read.
+/// Whether a process runs a 32-bit program; `None` where the kernel does not tell. Reads no file of the program: one on a user's own FUSE mount could
+/// hold the reader up for as long as the user likes.
 pub fn is_32_bit(root: &Root, pid: u32) -> Option<bool> {
-    let mut start = [0; 5];
-    File::open(root.path(&format!("proc/{pid}/exe"))).ok()?.read_exact(&mut start).ok()?;
-    elf_is_32_bit(&start)
+    auxv_is_32_bit(&root.bytes_within(&format!("proc/{pid}/auxv"), AUXV).ok()?)
 }
 
-/// The byte after the magic is the class: 1 for 32 bits, 2 for 64 (man 5 elf).
-fn elf_is_32_bit(start: &[u8; 5]) -> Option<bool> {
-    match start {
-        b"\x7fELF\x01" => Some(true),
-        b"\x7fELF\x02" => Some(false),
+/// The bound on `auxv`: Linux keeps some 50 words.
+const AUXV: Bytes = Bytes(4 << 10);
+
+/// The auxiliary vector is pairs of a key and a value, as wide as the program's words (man 3 getauxval). Each program has the size of a page there,
+/// which is found with one width only: 6 and 4,096 read with the other one are (6, 0), or a single huge key.
+fn auxv_is_32_bit(auxv: &[u8]) -> Option<bool> {
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+    let has_page_size = |width: usize| {
+        let mut pairs = auxv.chunks_exact(2 * width).map(|pair| (word(&pair[..width]), word(&pair[width..])));
+        pairs.any(|pair| pair == (libc::AT_PAGESZ, BASE_PAGE))
+    };
+    match (has_page_size(4), has_page_size(8)) {
+        (true, false) => Some(true),
+        (false, true) => Some(false),
         _ => None,
     }
 }
 
-/// Whether a process has a virtual machine open (KVM), whose page walks use tables that the host does not see.
+/// How many file descriptors are searched for a virtual machine. One is opened early, before its disks and connections; to search all 500,000 of some
+/// other program takes a second.
+const SEARCHED: usize = 4096;
+
+/// Whether a process has a virtual machine open (KVM), whose page walks use tables that the host does not see. Searches the lowest [`SEARCHED`] file
+/// descriptors.
 ///
 /// Errors: the process has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`).
 pub fn holds_kvm(root: &Root, pid: u32) -> Result<bool, KernelError> {
     let directory = format!("proc/{pid}/fd");
-    for fd in root.numbered_entries(&directory)? {
+    for fd in root.first_numbered_entries(&directory, SEARCHED)? {
         let link = optional(root.link(&format!("{directory}/{fd}")))?;
         if link.is_some_and(|link| link.as_os_str() == "anon_inode:kvm-vm") {
             return Ok(true);
@@ -190,6 +208,23 @@ mod tests {
     }
 
     #[test]
+    fn few_of_many_are_looked_at() {
+        let tree = tempfile::tempdir().unwrap();
+        for directory in ["proc/5/fd", "proc/5/task"] {
+            (0..20).for_each(|number| fs::create_dir_all(tree.path().join(format!("{directory}/{number}"))).unwrap());
+        }
+        let root = Root::at(tree.path());
+        assert_eq!(first_threads(&root, 5, 7).unwrap().len(), 7);
+        let fds = tree.path().join("proc/6/fd");
+        fs::create_dir_all(&fds).unwrap();
+        (0..2 * SEARCHED).for_each(|fd| symlink("anon_inode:kvm-vm", fds.join(format!("x{fd}"))).unwrap());
+        symlink("anon_inode:kvm-vm", fds.join("3")).unwrap();
+        let listed: Vec<_> = fs::read_dir(&fds).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let is_among_first = listed[..SEARCHED].iter().any(|name| name == "3");
+        assert_eq!(holds_kvm(&root, 6).unwrap(), is_among_first, "it looks no further");
+    }
+
+    #[test]
     fn an_ipc_namespace_has_a_number() {
         let tree = tempfile::tempdir().unwrap();
         fs::create_dir_all(tree.path().join("proc/5/ns")).unwrap();
@@ -215,11 +250,29 @@ mod tests {
     #[test]
     fn a_program_for_32_bits_is_recognized() {
         let tree = tempfile::tempdir().unwrap();
-        write(tree.path(), "proc/5/exe", "\x7fELF\x01\x01");
-        write(tree.path(), "proc/6/exe", "#!/b");
+        let directory = |pid: u32| tree.path().join(format!("proc/{pid}"));
+        (5..=8).for_each(|pid| fs::create_dir_all(directory(pid)).unwrap());
+        let narrow = [32, 0xf7f0_0000, 33, 0xf7f0_1000, 16, 0x178b_fbff, 6, 4096, 17, 100, 0, 0, 0, 0];
+        let wide = [33, 0x7ffd_0000_0000, 16, 6, 4096, 6, 6, 4096, 17, 100, 0, 0];
+        fs::write(directory(5).join("auxv"), narrow.map(u32::to_le_bytes).concat()).unwrap();
+        fs::write(directory(6).join("auxv"), wide.map(u64::to_le_bytes).concat()).unwrap();
+        fs::write(directory(7).join("auxv"), "").unwrap();
         let root = Root::at(tree.path());
-        assert_eq!([5, 6, 7].map(|pid| is_32_bit(&root, pid)), [Some(true), None, None]);
+        assert_eq!([5, 6, 7, 8].map(|pid| is_32_bit(&root, pid)), [Some(true), Some(false), None, None]);
         assert_eq!(is_32_bit(&Root::host(), std::process::id()), Some(false));
+    }
+
+    #[test]
+    fn a_program_is_told_without_opening_its_file() {
+        let tree = tempfile::tempdir().unwrap();
+        fs::create_dir_all(tree.path().join("proc/5")).unwrap();
+        // Opening it waits for a writer, as a file on a FUSE mount waits for its user.
+        let pipe = tree.path().join("proc/5/exe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        let (told, answer) = std::sync::mpsc::channel();
+        let root = Root::at(tree.path());
+        std::thread::spawn(move || told.send(is_32_bit(&root, 5)));
+        assert_eq!(answer.recv_timeout(std::time::Duration::from_secs(10)), Ok(None));
     }
 
     #[test]

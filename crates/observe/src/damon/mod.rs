@@ -83,7 +83,7 @@ impl Tracker for DamonTracker {
         drop(session);
         let (length, busy_cpus) = watching.end(&self.root)?;
         let space = self.space;
-        let heat = self.survey.scan(target, |region, entries| {
+        let heat = self.survey.scan(target, options.most_regions, |region, entries| {
             warm(region, entries, space, &stretches);
             !region.walked.is_empty()
         })?;
@@ -92,7 +92,7 @@ impl Tracker for DamonTracker {
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
-        self.survey.scan(target, |_, _| false)
+        self.survey.scan(target, ObserveOptions::MOST_REGIONS, |_, _| false)
     }
 }
 

@@ -12,7 +12,12 @@ use kernel::{Root, maps, process};
 use crate::mapped::{self, RegionCollector};
 use crate::node_policy;
 use crate::page_walk::reader::{Entries, PageTableReader};
-use crate::page_walk::{ObserveError, resident, timed_read};
+use crate::page_walk::{ObserveError, resident};
+
+/// The most threads whose stacks are looked for, oldest first; each takes three system calls. Beyond them a stack is known by its flags only: those of
+/// the main thread and, since Linux 6.7, of all. Before that, the stack of a younger thread counts as any other memory and may be promoted, which only
+/// wastes what it never touches.
+const MOST_STACKS: usize = 4096;
 
 /// The state before anything is cleared.
 pub(super) struct InitialScan {
@@ -25,12 +30,13 @@ pub(super) struct InitialScan {
 }
 
 impl InitialScan {
-    /// Reads the mappings; `cost` accounts for it. `each` gets every region with the mappings, the table that maps it, and its index among the
-    /// regions of that table.
+    /// Reads the mappings and at most `most_regions`; `cost` accounts for it. `each` gets every region with the mappings, the table that maps it, and
+    /// its index among the regions of that table.
     pub(super) fn at(
         root: &Root,
         reader: &mut PageTableReader,
         target: &Target,
+        most_regions: usize,
         cost: &mut Cost,
         mut each: impl FnMut(&mut Region, &[Mapping], &Entries<'_>, usize),
     ) -> Result<Self, ObserveError> {
@@ -44,24 +50,28 @@ impl InitialScan {
         let asking = Instant::now();
         node_policy::mark_spread(root, pid, &mut mappings)?;
         cost.inspect += Nanos::since(asking);
-        let mut collector = RegionCollector::new(&mappings, &stack_pointers);
+        let mut collector = RegionCollector::new(pid, most_regions, &mappings, &stack_pointers);
         let mut accessed_pages = Vec::new();
-        timed_read(&mut reader, cost, &[range], |table| {
+        let reading = Instant::now();
+        reader.try_read(range, |table| {
             let (present, accessed) = table.pages.present_and_accessed();
             if present.is_empty() {
-                return;
+                return Ok(());
             }
             for number in 0..table.pages.regions() {
                 collector.add(
                     Address(table.start.0 + number as u64 * HUGE_PAGE),
                     present.clone(),
                     table.pages.is_huge(),
-                );
+                )?;
                 accessed_pages.push(accessed.len() as u32);
                 let region = collector.regions.last_mut().expect("just added");
                 each(region, &mappings, &table.pages, number);
             }
+            Ok(())
         })?;
+        cost.read += Nanos::since(reading);
+        cost.reads += 1;
         let regions = collector.regions;
         Ok(InitialScan { address_space: reader.address_space(), mappings, regions, accessed: accessed_pages })
     }
@@ -93,9 +103,10 @@ impl InitialScan {
     }
 }
 
+/// Ascending.
 fn stack_pointers(root: &Root, reader: &mut PageTableReader, pid: u32) -> Result<Vec<Address>, ObserveError> {
     let mut pointers = Vec::new();
-    for thread in process::threads(root, pid)? {
+    for thread in process::first_threads(root, pid, MOST_STACKS)? {
         match reader.attach(pid, thread).and_then(|mut thread| thread.stack_pointer()) {
             Ok(pointer) => pointers.push(pointer),
             // A thread that has ended meanwhile has no stack any more.
@@ -104,5 +115,6 @@ fn stack_pointers(root: &Root, reader: &mut PageTableReader, pid: u32) -> Result
             Err(error) => return Err(error),
         }
     }
+    pointers.sort_unstable();
     Ok(pointers)
 }

@@ -130,7 +130,8 @@ impl PageWalk {
         stop: &'a Stop,
     ) -> Result<Watch<'a>, ObserveError> {
         let mut cost = Cost::default();
-        let scan = InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
+        let scan =
+            InitialScan::at(&self.root, &mut self.reader, target, options.most_regions, &mut cost, |_, _, _, _| ())?;
         let price = self.price();
         let most_bits = options.max_slowdown.map(|max| bits_of_a_batch(max, price));
         let layout = self.reader.layout;
@@ -185,19 +186,26 @@ impl PageWalk {
     pub(super) fn survey_pages(
         &mut self,
         target: &Target,
+        most_regions: usize,
         mut each: impl FnMut(&mut Region, &[pagemap::Entry]) -> bool,
     ) -> Result<Heat, ObserveError> {
         let (mut cost, mut inquiry, mut failed) = (Cost::default(), Inquiry::new(&self.frames), None);
         let layout = self.reader.layout;
         let mut next = 0;
-        let scan =
-            InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |region, mappings, pages, number| {
+        let scan = InitialScan::at(
+            &self.root,
+            &mut self.reader,
+            target,
+            most_regions,
+            &mut cost,
+            |region, mappings, pages, number| {
                 let wanted = each(region, &pages.as_pagemap(number, layout));
                 if wanted && region.obstacle.is_none() && !region.huge && failed.is_none() {
                     failed = inquire(&mut inquiry, next, region, mappings, pages, layout, Asked::Growth).err();
                 }
                 next += 1;
-            })?;
+            },
+        )?;
         if let Some(error) = failed {
             return Err(error);
         }
@@ -233,7 +241,14 @@ impl Tracker for PageWalk {
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
         let mut cost = Cost::default();
-        let scan = InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
+        let scan = InitialScan::at(
+            &self.root,
+            &mut self.reader,
+            target,
+            ObserveOptions::MOST_REGIONS,
+            &mut cost,
+            |_, _, _, _| (),
+        )?;
         scan.heat(&self.root, target, cost)
     }
 

@@ -167,6 +167,18 @@ impl AttachedReader<'_> {
         range: AddressRange,
         mut visit: impl FnMut(PageTable<'_>),
     ) -> Result<(), ObserveError> {
+        self.try_read(range, |table| {
+            visit(table);
+            Ok(())
+        })
+    }
+
+    /// The same until `visit` fails. Errors: also its.
+    pub(super) fn try_read(
+        &mut self,
+        range: AddressRange,
+        mut visit: impl FnMut(PageTable<'_>) -> Result<(), ObserveError>,
+    ) -> Result<(), ObserveError> {
         let mut rest = range;
         while !rest.is_empty() {
             let reply = self.run(&self.tables, &Request { range: Some(rest), peek: 0 })?;
@@ -178,7 +190,7 @@ impl AttachedReader<'_> {
             }
             let tables = self.reader.tables.bytes();
             for record in self.reader.records.bytes().chunks_exact(RECORD_BYTES).take(reply.records.min(MAX_RECORDS)) {
-                visit(decode(record, tables));
+                visit(decode(record, tables))?;
             }
             rest.start = Address(reply.next.max(rest.start.0 + BASE_PAGE));
         }

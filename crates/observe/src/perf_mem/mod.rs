@@ -130,7 +130,8 @@ impl Tracker for PerfMem {
         let mut cost = Cost::default();
         let tally = self.sample(target, window.started() + options.window.duration(), stop, &mut cost)?;
         let (length, busy_cpus) = window.end(&self.root)?;
-        let mut heat = self.survey.scan(target, |region, _| tally.has_samples_of(region.start))?;
+        let mut heat =
+            self.survey.scan(target, options.most_regions, |region, _| tally.has_samples_of(region.start))?;
         tally.warm(&mut heat.regions, length);
         cost.read += heat.cost.read;
         cost.reads += heat.cost.reads;
@@ -139,7 +140,7 @@ impl Tracker for PerfMem {
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
-        self.survey.scan(target, |_, _| false)
+        self.survey.scan(target, ObserveOptions::MOST_REGIONS, |_, _| false)
     }
 }
 

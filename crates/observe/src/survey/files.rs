@@ -27,6 +27,8 @@ const LARGE_AND_EMPTY: Bytes = Bytes(1 << 30);
 const MOST_ADDRESSES: Bytes = Bytes(32 << 40);
 /// A running thread has no readable stack pointer, but most threads enter the kernel soon.
 const STACK_TRIES: u32 = 5;
+/// The most threads whose stacks are looked for, as in page-walk.
+const MOST_STACKS: usize = 4096;
 const STACK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Ready to scan any process.
@@ -46,8 +48,8 @@ impl FileSurvey {
     pub(super) fn scan(
         &self,
         target: &Target,
-        tracker: TrackerKind,
-        meaning: Meaning,
+        most_regions: usize,
+        (tracker, meaning): (TrackerKind, Meaning),
         mut each: impl FnMut(&mut Region, &[Entry]) -> bool,
     ) -> Result<Heat, ObserveError> {
         let (started, pid) = (Instant::now(), target.pid());
@@ -56,7 +58,7 @@ impl FileSurvey {
         let contents = smaps::read(&self.root, pid)?;
         let pointers = self.stack_pointers(pid)?;
         let mappings = self.mappings(pid, &contents, &pointers)?;
-        let mut collector = RegionCollector::new(&mappings, &pointers);
+        let mut collector = RegionCollector::new(pid, most_regions, &mappings, &pointers);
         let mut inquiry = Inquiry::new(&self.frames);
         let mut entries = [Entry::default(); PAGES_PER_REGION];
         for start in regions_to_read(pid, &contents)? {
@@ -122,14 +124,14 @@ impl FileSurvey {
             _ => false,
         };
         let is_there = !present.is_empty();
-        collector.add(start, present, huge);
+        collector.add(start, present, huge)?;
         Ok(is_there.then(|| collector.regions.len() - 1))
     }
 
-    /// Where the stacks of all threads are, as far as the kernel says.
+    /// Where the stacks of threads are, as far as the kernel says; ascending.
     fn stack_pointers(&self, pid: u32) -> Result<Vec<Address>, ObserveError> {
         let mut pointers = Vec::new();
-        let mut running = process::threads(&self.root, pid)?;
+        let mut running = process::first_threads(&self.root, pid, MOST_STACKS)?;
         for round in 0..STACK_TRIES {
             running.retain(|&thread| match process::stack_pointer(&self.root, pid, thread) {
                 Ok(Some(pointer)) => {
@@ -145,6 +147,7 @@ impl FileSurvey {
             }
             std::thread::sleep(STACK_PAUSE);
         }
+        pointers.sort_unstable();
         Ok(pointers)
     }
 }

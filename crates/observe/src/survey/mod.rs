@@ -48,17 +48,18 @@ impl Survey {
     /// Scans once. `each` gets every region with a page present, ascending, with its entries, of which only page and frame are reliable. Its changes
     /// to the region are kept, except for growth, and it returns whether growth is needed.
     ///
-    /// Errors: the process ends, its mappings or pages cannot be read, page frames are hidden (CAP_SYS_ADMIN), or its memory is too scattered to be
-    /// read without eBPF.
+    /// Errors: the process ends, its mappings or pages cannot be read, page frames are hidden (CAP_SYS_ADMIN), it has more than `most_regions`, or its
+    /// memory is too scattered to be read without eBPF.
     pub fn scan(
         &mut self,
         target: &Target,
+        most_regions: usize,
         each: impl FnMut(&mut Region, &[Entry]) -> bool,
     ) -> Result<Heat, ObserveError> {
         let (tracker, meaning) = (self.tracker, self.meaning);
         match &mut self.way {
-            Way::PageTables(walk) => Ok(Heat { tracker, meaning, ..walk.survey_pages(target, each)? }),
-            Way::Files(files) => files.scan(target, tracker, meaning, each),
+            Way::PageTables(walk) => Ok(Heat { tracker, meaning, ..walk.survey_pages(target, most_regions, each)? }),
+            Way::Files(files) => files.scan(target, most_regions, (tracker, meaning), each),
         }
     }
 }

@@ -12,7 +12,8 @@ use anyhow::Context;
 use heat::units::{BASE_PAGE, Bytes, Nanos, Slowdown};
 use hps::wire::{Head, MOST_RUNS, WalkedRun};
 use hugepilot_os::stop::Stop;
-use observe::ObserveOptions;
+use kernel::process::ProcessStatus;
+use observe::{ObserveError, ObserveOptions};
 
 use crate::clients::{Client, Told};
 use crate::engine::activity::Activity;
@@ -160,25 +161,20 @@ impl Watching {
     /// Scans, unless the client has more regions than there is room for now.
     fn scan(&mut self, client: &Client, room: u64, pilot: &mut Pilot<'_>, stop: &Stop) -> anyhow::Result<()> {
         ensure_same_program(client)?;
-        let regions = pilot.world.status(client.process).map_or(0, |status| status.vm_pte.0 / BASE_PAGE);
-        anyhow::ensure!(
-            regions <= MOST_REGIONS,
-            "its page tables are of {regions} regions of 2 MiB; a program that is told which of its memory is active may have {MOST_REGIONS}"
-        );
+        let regions = least_regions(pilot.world.status(client.process))?;
         if regions > room {
             self.next = pilot.now() + interval(client);
             return Ok(());
         }
-        let options = ObserveOptions {
-            window: SCAN_WINDOW,
-            which_pages: true,
-            tell_use_of_huge: false,
-            coverage: coverage::in_time(LONGEST),
-            max_slowdown: pilot.watch.max_slowdown.map(|asked| if asked < SLOWDOWN { SLOWDOWN } else { asked }),
-            ..pilot.watch
-        };
         let began = pilot.now();
-        let heat = pilot.world.observe(client.process, &options, stop)?;
+        let heat = match pilot.world.observe(client.process, &options(pilot.watch, room), stop) {
+            // Not too many by themselves: others take the room now.
+            Err(ObserveError::TooManyRegions { .. }) if room < MOST_REGIONS => {
+                self.next = pilot.now() + interval(client);
+                return Ok(());
+            }
+            observed => observed?,
+        };
         pilot.charge(heat.cost.kernel);
         self.not_before = began + pilot.budget.rest_for(heat.cost.program);
         let mut activity = Activity::of(&heat, &client.track.ranges);
@@ -263,6 +259,34 @@ impl Watching {
     }
 }
 
+/// The least regions that a client has, by its page tables. This spares most scans that would find too many; it is no bound, because page tables hardly
+/// tell of huge pages, and because the client may map more before the scan.
+///
+/// Errors: they cannot be read, or are of more than [`MOST_REGIONS`].
+fn least_regions(status: Option<ProcessStatus>) -> anyhow::Result<u64> {
+    let status =
+        status.context("the size of its page tables cannot be read, and so not whether there is room to observe it")?;
+    let regions = status.vm_pte.0 / BASE_PAGE;
+    anyhow::ensure!(
+        regions <= MOST_REGIONS,
+        "its page tables are of {regions} regions of 2 MiB; a program that is told which of its memory is active may have {MOST_REGIONS}"
+    );
+    Ok(regions)
+}
+
+/// How a client is observed with room for so many regions.
+fn options(watch: ObserveOptions, room: u64) -> ObserveOptions {
+    ObserveOptions {
+        window: SCAN_WINDOW,
+        which_pages: true,
+        tell_use_of_huge: false,
+        coverage: coverage::in_time(LONGEST),
+        max_slowdown: watch.max_slowdown.map(|asked| if asked < SLOWDOWN { SLOWDOWN } else { asked }),
+        most_regions: room.min(MOST_REGIONS) as usize,
+        ..watch
+    }
+}
+
 fn interval(client: &Client) -> Duration {
     Duration::from_millis(client.track.interval_ms.into())
 }
@@ -280,6 +304,21 @@ fn ensure_same_program(client: &Client) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_whose_page_tables_are_unknown_is_not_scanned() {
+        let of = |regions| ProcessStatus { vm_pte: Bytes(regions * BASE_PAGE), ..ProcessStatus::default() };
+        assert_eq!(least_regions(Some(of(7))).unwrap(), 7);
+        assert_eq!(least_regions(Some(of(MOST_REGIONS))).unwrap(), MOST_REGIONS);
+        assert!(least_regions(Some(of(MOST_REGIONS + 1))).unwrap_err().to_string().contains("65537 regions"));
+        assert!(least_regions(None).unwrap_err().to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_scan_keeps_no_more_regions_than_there_is_room_for() {
+        let most = |room| options(ObserveOptions::default(), room).most_regions as u64;
+        assert_eq!([0, 7, MOST_REGIONS, u64::MAX].map(most), [0, 7, MOST_REGIONS, MOST_REGIONS]);
+    }
 
     #[test]
     fn walks_rise_by_their_pages_or_by_their_rate() {

@@ -370,6 +370,9 @@ impl World for Handle {
         let heat = program.heat(options.tell_use_of_huge, window);
         machine.spend(OBSERVE + Nanos(heat.regions.len() as u64 * OF_A_REGION.0));
         machine.calls.observed += 1;
+        if heat.regions.len() > options.most_regions {
+            return Err(ObserveError::TooManyRegions { pid: process.pid, most: options.most_regions });
+        }
         if fails { Err(ObserveError::Exec { pid: process.pid }) } else { Ok(heat) }
     }
 
