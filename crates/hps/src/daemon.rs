@@ -21,6 +21,8 @@ use crate::wire::{Head, Notice, Track, VERSION, WalkedRun, WireError};
 
 /// Time for the daemon to accept a connection, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a list that the daemon changes meanwhile is read before that is left to the next time.
+const ATTEMPTS: u32 = 3;
 /// Maximum length of an answer in bytes.
 const LONGEST_ANSWER: usize = 4 << 10;
 
@@ -134,9 +136,17 @@ impl Registration {
         Ok(Some(list))
     }
 
-    /// An unread list and its number.
+    /// An unread list and its number. The daemon withdraws a list that nobody took for long and writes the next, perhaps during this: what
+    /// was read is judged only if the head is still the same.
     fn read(&self, read_runs: impl Fn(&File, &mut [u8]) -> io::Result<()>) -> io::Result<Option<(u64, List)>> {
-        self.read_below(&self.head()?, read_runs)
+        for _ in 0..ATTEMPTS {
+            let head = self.head()?;
+            let read = self.read_below(&head, &read_runs);
+            if self.head()? == head {
+                return read;
+            }
+        }
+        Ok(None)
     }
 
     /// All zero if nothing was written yet, or only the runs: the head is written after them.
@@ -275,6 +285,50 @@ pub(crate) mod tests {
         assert!(is_of_another(), "it promises more than there is");
         file.write_all_at(b"x", 0).unwrap();
         assert!(is_of_another(), "it is no list");
+    }
+
+    #[test]
+    fn a_list_that_is_withdrawn_meanwhile_is_never_half_read() {
+        let stand = Stand::new("withdrawn");
+        let path = stand.path.clone();
+        let client = thread::spawn(move || Registration::open(&path, &track()).unwrap());
+        let (mut reader, _, file) = stand.serve(TRACKED);
+        let mut registration = client.join().unwrap();
+        let pages = |count: u64, from: u64| -> Vec<Page> {
+            (from..from + count)
+                .map(|number| Page { address: 4096 * number, walks_per_second: number as f64 })
+                .collect()
+        };
+        let read_runs = |list: &File, bytes: &mut [u8]| list.read_exact_at(bytes, Head::LEN as u64);
+        write_list(&file, 1, &pages(3, 0));
+        let cleared = registration.take_by(|list, bytes| {
+            file.set_len(0)?;
+            read_runs(list, bytes)
+        });
+        assert!(cleared.unwrap().is_none(), "withdrawn before its runs were read");
+        write_list(&file, 2, &pages(3, 0));
+        let rewritten = registration.take_by(|list, bytes| {
+            file.set_len(0)?;
+            write_list(&file, 3, &pages(5, 100));
+            read_runs(list, bytes)
+        });
+        assert_eq!(
+            *rewritten.unwrap().unwrap(),
+            pages(5, 100),
+            "the next is read instead, not in part under the old head"
+        );
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert_eq!(line.as_bytes(), Notice::Taken(3).line());
+        let number = std::cell::Cell::new(4);
+        write_list(&file, 4, &pages(3, 0));
+        let always = registration.take_by(|list, bytes| {
+            number.set(number.get() + 1);
+            write_list(&file, number.get(), &pages(3, number.get()));
+            read_runs(list, bytes)
+        });
+        assert!(always.unwrap().is_none(), "left to the next time");
+        assert_eq!(*registration.take().unwrap().unwrap(), pages(3, number.get()));
     }
 
     #[test]
