@@ -37,7 +37,7 @@ class Daemon(threading.Thread):
         request = lines.readline()
         signal = int(request.split(b'"signal":')[1].split(b",")[0])
         memory = os.memfd_create("list")
-        socket.send_fds(connection, [b'{"version":1,"tracked":{}}\n'], [memory])
+        socket.send_fds(connection, [b'{"version":2,"tracked":{}}\n'], [memory])
         with contextlib.suppress(OSError, ValueError):
             for sequence in range(1, sys.maxsize):
                 time.sleep(0.5)

@@ -317,7 +317,8 @@ pub unsafe extern "C" fn hps_set_functions(functions: *const hps_functions) -> c
 /// `limit_ms`: how long to wait at most, in milliseconds; negative: for as long as it takes.
 ///
 /// Returns 0, or a negative errno: `-ETIMEDOUT` none came; `-ECANCELED` tracking was ended; `-ESRCH` this process is not tracked; `-EBUSY`
-/// another thread waits, the library's own with `HPS_HANDLE`; `-EPERM`, `-EPROTO` a daemon that has come back refuses.
+/// another thread waits, the library's own with `HPS_HANDLE`; `-EPERM`, `-EPROTO` a daemon that has come back refuses; `-EPROTO` also: its
+/// lists cannot be read, because it is of another release, and it is asked again in ten minutes.
 ///
 /// # Safety
 ///

@@ -1,10 +1,11 @@
 //! Why a call failed, as a message and as the errno that C gets.
 
-use std::io;
+use std::cmp::Ordering;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use crate::color::ColorError;
-use crate::wire::WireError;
+use crate::wire::{VERSION, WireError};
 
 /// Why a call failed, usually one about tracking.
 #[derive(Debug, thiserror::Error)]
@@ -14,8 +15,8 @@ pub enum TrackError {
     NoDaemon { path: PathBuf },
     #[error("the daemon at {path} does not answer as it should: {cause}", path = path.display())]
     Daemon { path: PathBuf, cause: io::Error },
-    #[error("the daemon at {path} is of another release; update it or this library", path = path.display())]
-    Release { path: PathBuf },
+    #[error("the daemon at {path} is of another release; update {outdated}", path = path.display())]
+    Release { path: PathBuf, outdated: Outdated },
     #[error("the daemon refuses: {why}")]
     Refused { why: String },
     #[error(transparent)]
@@ -36,6 +37,36 @@ pub enum TrackError {
     TimedOut,
     #[error("tracking was ended")]
     Ended,
+}
+
+/// What is older than the other, and has to be updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the texts say it")]
+pub enum Outdated {
+    Daemon,
+    Library,
+    Unknown,
+}
+
+impl Outdated {
+    /// Of a daemon that speaks another version.
+    pub(crate) fn by(version: u32) -> Self {
+        match version.cmp(&VERSION) {
+            Ordering::Less => Outdated::Daemon,
+            Ordering::Greater => Outdated::Library,
+            Ordering::Equal => Outdated::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Outdated {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Outdated::Daemon => "it and restart it",
+            Outdated::Library => "this program's libhps and restart the program",
+            Outdated::Unknown => "it or this program's libhps",
+        })
+    }
 }
 
 impl TrackError {

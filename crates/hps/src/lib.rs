@@ -42,7 +42,7 @@ pub mod wire;
 #[cfg(target_os = "linux")]
 pub use {
     arena::{Arena, ArenaBacking},
-    error::TrackError,
+    error::{Outdated, TrackError},
     judge::{ActiveRegion, Application, Judge, RegionVerdict, Report},
     tracking::{ProcessTracking, TrackingSettings},
 };

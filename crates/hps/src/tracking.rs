@@ -31,6 +31,8 @@ use crate::wire::{Notice, Track};
 
 /// How long to wait before retrying a daemon that is gone.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long to wait before retrying a daemon whose lists cannot be read: each time it scans this process in vain, until it is updated.
+const AFTER_UNREADABLE: Duration = Duration::from_secs(600);
 /// One in so many resident bytes may be added by default.
 const GROWTH_ONE_IN: u64 = 100;
 
@@ -124,7 +126,7 @@ impl ProcessTracking {
                 match shared.next(None, &*application) {
                     Ok(_) => {}
                     Err(TrackError::Ended) => return,
-                    // The first attempt has already reported the error.
+                    // The first attempt has already reported the error, and nobody waits to be told of a later one.
                     Err(_) => _ = shared.pause(Instant::now() + AGAIN),
                 }
             }
@@ -137,7 +139,8 @@ impl ProcessTracking {
 
     /// Waits for a list and works through it on this thread. A limit of None waits indefinitely.
     ///
-    /// Errors: `TimedOut`; `Ended` by another thread; `Busy` another thread waits already; the daemon's reason if it refuses.
+    /// Errors: `TimedOut`; `Ended` by another thread; `Busy` another thread waits already; the daemon's reason if it refuses; `Release` its
+    /// lists cannot be read.
     pub fn wait(&self, limit: Option<Duration>, application: &dyn Application) -> Result<Report, TrackError> {
         self.shared.next(limit.map(|limit| Instant::now() + limit), application)
     }
@@ -256,10 +259,11 @@ impl Shared {
     /// The list that is available now, without waiting.
     fn poll(&self, source: &mut Source) -> Result<Option<List>, TrackError> {
         match source {
-            Source::Daemon(registration) => Ok(registration.take().unwrap_or_else(|_| {
-                self.lose(source);
-                None
-            })),
+            Source::Daemon(registration) => registration.take().or_else(|error| {
+                let is_other = matches!(error, TrackError::Release { .. });
+                self.lose(source, if is_other { AFTER_UNREADABLE } else { AGAIN });
+                if is_other { Err(error) } else { Ok(None) }
+            }),
             Source::Alone { next_try, .. } if *next_try <= Instant::now() => self.try_again(source).map(|()| None),
             Source::Alone { watch: Some(watch), .. } if !self.resting.load(Ordering::Relaxed) => watch.take(),
             Source::Alone { .. } => Ok(None),
@@ -305,9 +309,9 @@ impl Shared {
         Ok(())
     }
 
-    fn lose(&self, source: &mut Source) {
+    fn lose(&self, source: &mut Source, wait: Duration) {
         *locked(&self.speaker) = None;
-        *source = Source::Alone { watch: None, next_try: Instant::now() + AGAIN };
+        *source = Source::Alone { watch: None, next_try: Instant::now() + wait };
     }
 
     fn interval(&self) -> Duration {
@@ -346,7 +350,7 @@ impl Shared {
         while happened[1] && (&self.rung).read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
         if happened.get(2) == Some(&true) {
             // On this connection the daemon sends nothing more; it can only close it.
-            self.lose(source);
+            self.lose(source, AGAIN);
         }
         Ok(())
     }

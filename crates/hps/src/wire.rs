@@ -3,16 +3,18 @@
 //!
 //! Owns: the format and the maximum size of both. Never touches: sockets, signals, or whether a client is served.
 //!
-//! A client sends `{"version":1,"command":"track","track":{..}}` and receives one line together with the descriptor of the list. The
+//! A client sends `{"version":2,"command":"track","track":{..}}` and receives one line together with the descriptor of the list. The
 //! connection stays open for as long as the client is tracked: on it the client says what it has read ([`Notice`]), and nothing comes
-//! back. The daemon writes the list, then its head with the next sequence number, then signals. It writes the next list only after the
-//! client has taken this one, so nobody ever reads half a list.
+//! back. The daemon writes the list, then its head with the next sequence number, then signals. It writes the next list after the client
+//! has taken this one, or has not taken it for a minute: it then empties the file first. So a client reads the head again after the runs,
+//! and only a list with the same head before and after is whole.
 
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 
-/// The version that every line carries.
-pub const VERSION: u32 = 1;
+/// The version of tracking: of its lines, and of the list. It rises with each change of either. The control socket's other lines have a
+/// version of their own, which also goes for refusals: any client, older or newer, can then read why.
+pub const VERSION: u32 = 2;
 /// Where the daemon listens.
 pub const SOCKET: &str = "/run/hugepilot/control.sock";
 /// Ranges of interest at most.
@@ -299,10 +301,10 @@ mod tests {
     #[test]
     fn notices_have_the_form_that_is_documented() {
         let text = |notice: Notice| String::from_utf8(notice.line()).unwrap();
-        assert_eq!(text(Notice::Taken(7)), "{\"version\":1,\"notice\":{\"taken\":7}}\n");
-        assert_eq!(text(Notice::Rest), "{\"version\":1,\"notice\":\"rest\"}\n");
-        assert!(Notice::parse(br#"{"version":2,"notice":"rest"}"#).is_err());
-        assert!(Notice::parse(br#"{"version":1,"notice":"melt"}"#).is_err());
+        assert_eq!(text(Notice::Taken(7)), "{\"version\":2,\"notice\":{\"taken\":7}}\n");
+        assert_eq!(text(Notice::Rest), "{\"version\":2,\"notice\":\"rest\"}\n");
+        assert!(Notice::parse(br#"{"version":1,"notice":"rest"}"#).is_err());
+        assert!(Notice::parse(br#"{"version":2,"notice":"melt"}"#).is_err());
     }
 
     #[test]

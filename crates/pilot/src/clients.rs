@@ -84,7 +84,7 @@ pub enum Told {
     NotListening,
 }
 
-/// A file that the client maps, and a signal.
+/// A file that the client reads, and a signal.
 #[derive(Debug)]
 struct ListFile {
     pid: u32,

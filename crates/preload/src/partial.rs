@@ -7,7 +7,8 @@
 //! Each call is first made as the program made it. If the kernel refuses because an end of the range falls inside a huge page,
 //! the call is carried out for whole huge pages, and at the ends as far as it takes nothing from neighbouring memory. Copies on
 //! ordinary pages could be cut anywhere, but a page is never replaced by a copy for that: another thread may be writing to it,
-//! or a device that holds it (io_uring, RDMA), which no process can find out about its own pages.
+//! or a device that holds it (io_uring, RDMA), which no process can find out about its own pages. So mremap fails where the kernel
+//! cannot move the pages themselves: programs expect that and copy, because they know who else uses their memory.
 //!
 //! Calls for such ranges are serialised: the rights of a huge page must be known to widen them.
 
@@ -279,45 +280,94 @@ pub fn remap(old: usize, old_length: usize, new_length: usize, flags: c_int, new
         return if wanted == had { Ok(old) } else { unmap(old + wanted, had - wanted).map(|_| old) };
     }
     let size = settings::get().and_then(|settings| settings.pool).ok_or(libc::EINVAL)?;
-    if !has(flags, libc::MREMAP_MAYMOVE) || !is_readable(old, had) {
+    if !has(flags, libc::MREMAP_MAYMOVE) {
         return Err(libc::ENOMEM);
     }
-    let moved = if stays {
-        pool::room(size, wanted).ok_or(libc::ENOMEM)?
-    } else {
-        map(&MmapRequest::anonymous(new, wanted, libc::MAP_FIXED))?
-    };
-    if !carry(old, moved, had.min(wanted), size.bytes()) {
-        return Err(libc::EFAULT);
+    let moved = |new| Move { old, new, length: had.min(wanted), size: size.bytes() };
+    if stays {
+        let room = pool::room(size, wanted).ok_or(libc::ENOMEM)?;
+        let carried = moved(room).check().and_then(|()| moved(room).carry());
+        return carried.map(|()| room).inspect_err(|_| _ = system::munmap(room, wanted));
     }
-    unmap(old, had)?;
-    Ok(moved)
+    // What the program has at the new address is lost only if the move can succeed.
+    moved(new).check()?;
+    map(&MmapRequest::anonymous(new, wanted, libc::MAP_FIXED))?;
+    moved(new).carry()?;
+    if had > wanted {
+        unmap(old + wanted, had - wanted)?;
+    }
+    Ok(new)
 }
 
-/// Moves memory with its pages, which devices may hold. What the kernel cannot move is copied: parts of huge pages, and before
-/// Linux 5.16 all of them. False if another thread has unmapped some of it.
-fn carry(old: usize, new: usize, length: usize, size: usize) -> bool {
-    let mut carried = true;
-    let listed = maps::each(|mapping| {
-        let Some((start, end)) = mapping.part_of(old, old + length) else { return };
-        let (to, length) = (new + (start - old), end - start);
-        let whole = [start, to, length].iter().all(|address| address.is_multiple_of(size)) && pool::reaches(to, length);
-        let movable = whole || !HUGE.contains(&mapping.kind);
-        carried &= (movable && system::replace(to, start, length).is_ok()) || system::copy(start, to, length);
-    });
-    carried && listed.is_some()
+/// A move of memory with its pages, over a mapping that is in its new place.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    old: usize,
+    new: usize,
+    length: usize,
+    /// The size of a huge page.
+    size: usize,
 }
 
-/// Whether all of a range can be read.
-fn is_readable(start: usize, length: usize) -> bool {
-    let end = start.saturating_add(length);
-    let mut readable = 0;
-    maps::each(|mapping| {
-        if let Some((start, end)) = mapping.part_of(start, end).filter(|_| has(mapping.rights, libc::PROT_READ)) {
-            readable += end - start;
+impl Move {
+    /// The part of a mapping that moves, its new place and its length.
+    fn piece(&self, mapping: &MappedRange) -> Option<(usize, usize, usize)> {
+        let (start, end) = mapping.part_of(self.old, self.old.saturating_add(self.length))?;
+        Some((start, self.new.wrapping_add(start - self.old), end - start))
+    }
+
+    /// Whether the kernel can move that part: of huge pages only whole ones, and only to where they are recognized by their address.
+    fn is_possible(&self, mapping: &MappedRange) -> bool {
+        self.piece(mapping).is_none_or(|(start, to, length)| {
+            let whole = [start, to, length].iter().all(|address| address.is_multiple_of(self.size));
+            !HUGE.contains(&mapping.kind) || whole && pool::holds(to, length)
+        })
+    }
+
+    /// Errors, with nothing changed: EFAULT it is not all mapped; EINVAL it would have to be copied.
+    fn check(&self) -> Result<(), c_int> {
+        let (mut mapped, mut possible) = (0, true);
+        maps::each(|mapping| {
+            mapped += self.piece(mapping).map_or(0, |(.., length)| length);
+            possible &= self.is_possible(mapping);
+        })
+        .ok_or(libc::ENOMEM)?;
+        match mapped == self.length {
+            false => Err(libc::EFAULT),
+            true if possible => Ok(()),
+            true => Err(libc::EINVAL),
         }
-    });
-    readable == length
+    }
+
+    /// Errors: the kernel refuses, as before Linux 5.16 for huge pages. All is then where it was.
+    fn carry(&self) -> Result<(), c_int> {
+        let (mut carried, mut refused) = (0, None);
+        let listed = maps::each(|mapping| {
+            let Some((start, to, length)) = self.piece(mapping).filter(|_| refused.is_none()) else { return };
+            match system::replace(to, start, length) {
+                Ok(_) => carried = start + length - self.old,
+                Err(error) => refused = Some(error),
+            }
+        });
+        match refused.or(listed.is_none().then_some(libc::ENOMEM)) {
+            None => Ok(()),
+            Some(error) => {
+                self.bring_back(carried);
+                Err(error)
+            }
+        }
+    }
+
+    /// Moves back the first so many bytes.
+    fn bring_back(&self, carried: usize) {
+        let back = Move { old: self.new, new: self.old, length: carried, size: self.size };
+        maps::each(|mapping| {
+            if let Some((start, to, length)) = back.piece(mapping) {
+                // The kernel has just moved it the other way.
+                let _ = system::replace(to, start, length);
+            }
+        });
+    }
 }
 
 #[cfg(test)]
@@ -355,6 +405,49 @@ mod tests {
         let behind = cut(7 * SIZE + 4096, 8 * SIZE + 4096, &pooled);
         assert_eq!((behind.first, behind.last, behind.whole()), (page(7), None, 8 * SIZE..8 * SIZE + 4096));
         assert_eq!(cut(8 * SIZE + 4096, 9 * SIZE, &pooled).pages().count(), 0);
+    }
+
+    #[test]
+    fn huge_pages_are_moved_whole_within_their_zone_and_never_copied() {
+        let zone = 0x2000_0000_0000;
+        let page = |number: usize| zone + number * SIZE;
+        let mapping = |start, end, kind| MappedRange { start, end, rights: READ_WRITE, kind };
+        let (pooled, rest) =
+            (mapping(page(0), page(4), MappingKind::Pooled), mapping(page(4), page(4) + 8192, MappingKind::Other));
+        let possible = |old: usize, new: usize, length: usize| {
+            let moved = Move { old, new, length, size: SIZE };
+            moved.is_possible(&pooled) && moved.is_possible(&rest)
+        };
+        assert!(possible(page(0), page(9), 4 * SIZE + 8192), "all of it, with the ordinary memory behind it");
+        assert!(possible(page(1), page(9), 2 * SIZE), "whole pages of it");
+        assert!(possible(page(4), 4096, 8192), "ordinary memory, to anywhere");
+        assert!(!possible(page(0), page(9), SIZE + 4096), "a part of the last page");
+        assert!(!possible(page(0) + 4096, page(9), 4 * SIZE), "a part of the first");
+        assert!(!possible(page(0), page(9) + 4096, 4 * SIZE), "to within a page");
+        assert!(!possible(page(0), 0x7000_0000_0000, 4 * SIZE), "to where nothing recognizes them");
+        assert!(!possible(page(0), zone - SIZE, 4 * SIZE), "nor in part");
+        let segment = mapping(page(0), page(4), MappingKind::Segment);
+        assert!(!Move { old: page(0), new: page(9), length: 4096, size: SIZE }.is_possible(&segment));
+    }
+
+    #[test]
+    fn a_move_that_the_kernel_refuses_leaves_all_where_it_was() {
+        let page = pages::PAGE;
+        let memory = MmapRequest::anonymous(0, 12 * page, 0).make().unwrap();
+        let (old, length) = (memory + 4 * page, 8 * page);
+        let room = MmapRequest::anonymous(0, length, 0).make().unwrap();
+        let moved = |new| Move { old, new, length, size: SIZE };
+        // Two mappings.
+        system::mprotect(old, page, libc::PROT_READ).unwrap();
+        moved(room).check().unwrap();
+        moved(room).carry().unwrap();
+        assert!(!system::is_mapped(old) && system::is_mapped(room));
+        assert_eq!(moved(room).check(), Err(libc::EFAULT), "it is no longer there");
+        Move { old: room, new: old, length, size: SIZE }.carry().unwrap();
+        // The second of the two would overlap itself.
+        assert_eq!(moved(memory).carry(), Err(libc::EINVAL));
+        assert!((0..length).step_by(page).all(|offset| system::is_mapped(old + offset)));
+        system::munmap(memory, 12 * page).unwrap();
     }
 
     #[test]

@@ -151,6 +151,11 @@ pub fn reaches(start: usize, length: usize) -> bool {
     NEXT.load(Ordering::Relaxed) != 0 && start < ZONE.end && start.saturating_add(length) > ZONE.start
 }
 
+/// Whether a range may be all memory from the pool.
+pub fn holds(start: usize, length: usize) -> bool {
+    start >= ZONE.start && start.checked_add(length).is_some_and(|end| end <= ZONE.end)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,12 +7,15 @@
 //! {"version":1,"command":"give-back","pid":4242}
 //! {"version":1,"given_back":{"pid":4242,"regions":512}}
 //! ```
+//!
+//! `track` and its reply have a version of their own, because programs with a libhps of another release may run on beside a new daemon.
+//! An error has the version of all others, which each release of libhps can read, and beside it the version of tracking spoken here.
 
-use hps::wire::{Track, WireError};
+use hps::wire::{self, Track, WireError};
 use pilot::engine::shared_state::State;
 use serde::{Deserialize, Serialize};
 
-/// The version in every line.
+/// The version in every line but `track` and its reply ([`wire::VERSION`]).
 pub const VERSION: u32 = 1;
 /// Maximum length of a request in bytes, without its line break.
 pub const LONGEST_REQUEST: usize = 4 << 10;
@@ -75,6 +78,18 @@ pub enum RequestError {
     Malformed(#[from] serde_json::Error),
     #[error("version {0} of the protocol is not known here; expected is version {VERSION}")]
     Version(u64),
+    #[error(
+        "this program's libhps is older than the daemon: it tracks by version {0}, and expected is version {known}; update libhps and \
+         restart the program",
+        known = wire::VERSION
+    )]
+    OldLibrary(u64),
+    #[error(
+        "this program's libhps is newer than the daemon: it tracks by version {0}, and known here is version {known}; update hugepilotd \
+         and restart it",
+        known = wire::VERSION
+    )]
+    NewLibrary(u64),
     #[error("'give-back' needs the pid of a process: {{\"version\":1,\"command\":\"give-back\",\"pid\":4242}}")]
     WithoutPid,
     #[error("'status' takes no pid; it tells of all targets")]
@@ -91,6 +106,22 @@ pub enum RequestError {
 #[derive(Deserialize)]
 struct Versioned {
     version: u64,
+    #[serde(default)]
+    command: serde_json::Value,
+}
+
+impl Versioned {
+    /// Errors: the command is not spoken in this version here.
+    fn check(&self) -> Result<(), RequestError> {
+        let version = self.version;
+        let (is_track, tracked) = (self.command == "track", u64::from(wire::VERSION));
+        match is_track {
+            true if version < tracked => Err(RequestError::OldLibrary(version)),
+            true if version > tracked => Err(RequestError::NewLibrary(version)),
+            false if version != u64::from(VERSION) => Err(RequestError::Version(version)),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -117,6 +148,9 @@ enum Command {
 #[derive(Serialize, Deserialize)]
 struct ReplyLine {
     version: u32,
+    /// With an error only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    track_version: Option<u32>,
     #[serde(flatten)]
     reply: Reply,
 }
@@ -131,10 +165,7 @@ impl Request {
         if line.len() > LONGEST_REQUEST {
             return Err(RequestError::TooLong);
         }
-        let Versioned { version } = serde_json::from_slice(line)?;
-        if version != u64::from(VERSION) {
-            return Err(RequestError::Version(version));
-        }
+        serde_json::from_slice::<Versioned>(line)?.check()?;
         let RequestLine { command, pid, track, .. } = serde_json::from_slice(line)?;
         match (command, pid, track) {
             (Command::Track, None, Some(track)) => {
@@ -171,12 +202,13 @@ impl Reply {
     /// Errors: the line is not a reply in JSON, or has another version; the text says which.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let read = serde_json::from_slice::<ReplyLine>(line);
+        let expected = read.as_ref().map_or(VERSION, |line| line.reply.version());
         let version = read.as_ref().map(|line| u64::from(line.version));
         // If a reply cannot be parsed, a different version is the likeliest reason.
-        let version = version.or_else(|_| serde_json::from_slice(line).map(|Versioned { version }| version));
+        let version = version.or_else(|_| serde_json::from_slice(line).map(|Versioned { version, .. }| version));
         match (version, read) {
-            (Ok(version), _) if version != u64::from(VERSION) => {
-                Err(format!("it has version {version}, not {VERSION}"))
+            (Ok(version), _) if version != u64::from(expected) => {
+                Err(format!("it has version {version}, not {expected}"))
             }
             (_, Ok(line)) => Ok(line.reply),
             (_, Err(error)) => Err(error.to_string()),
@@ -185,7 +217,12 @@ impl Reply {
 
     /// As a line, with its line break.
     pub fn line(self) -> Vec<u8> {
-        line(&ReplyLine { version: VERSION, reply: self })
+        let track_version = matches!(self, Reply::Error(_)).then_some(wire::VERSION);
+        line(&ReplyLine { version: self.version(), track_version, reply: self })
+    }
+
+    fn version(&self) -> u32 {
+        if matches!(self, Reply::Tracked {}) { wire::VERSION } else { VERSION }
     }
 }
 
@@ -208,7 +245,7 @@ mod tests {
     use super::*;
 
     const TRACK: &str =
-        r#"{"version":1,"command":"track","track":{"signal":38,"threshold_pages":512,"interval_ms":1000}}"#;
+        r#"{"version":2,"command":"track","track":{"signal":38,"threshold_pages":512,"interval_ms":1000}}"#;
 
     fn refusal(line: &str) -> String {
         Request::parse(line.as_bytes()).unwrap_err().to_string()
@@ -229,7 +266,8 @@ mod tests {
         }
         let text = |reply: Reply| String::from_utf8(reply.line()).unwrap();
         assert_eq!(text(Reply::Paused { pid: None }), "{\"version\":1,\"paused\":{\"pid\":null}}\n");
-        assert_eq!(text(Reply::Error("no".to_owned())), "{\"version\":1,\"error\":\"no\"}\n");
+        assert_eq!(text(Reply::Error("no".to_owned())), "{\"version\":1,\"track_version\":2,\"error\":\"no\"}\n");
+        assert_eq!(text(Reply::Tracked {}), "{\"version\":2,\"tracked\":{}}\n");
         let given_back = Reply::GivenBack { pid: 4242, regions: 512 };
         assert_eq!(text(given_back), "{\"version\":1,\"given_back\":{\"pid\":4242,\"regions\":512}}\n");
     }
@@ -253,9 +291,9 @@ mod tests {
             (r#"{"version":1,"command":"pause","pid":1,"pid":2}"#, "duplicate field `pid`"),
             (r#"{"version":1,"command":"status","pid":1}"#, "'status' takes no pid"),
             (r#"{"version":1,"command":"give-back"}"#, "'give-back' needs the pid"),
-            (r#"{"version":1,"command":"track"}"#, "'track' takes a field of that name and no pid"),
+            (r#"{"version":2,"command":"track"}"#, "'track' takes a field of that name and no pid"),
             (&TRACK.replace("\"command\"", "\"pid\":1,\"command\""), "a process is tracked only for itself"),
-            (&TRACK.replace("\"track\",", "\"status\","), "only 'track' takes a field"),
+            (&TRACK.replace("\"track\",", "\"status\",").replace('2', "1"), "only 'track' takes a field"),
             (&TRACK.replace("512", "0"), "a threshold of 0 pages"),
         ] {
             assert!(refusal(line).contains(expected), "{line}: {}", refusal(line));
@@ -266,10 +304,25 @@ mod tests {
     }
 
     #[test]
+    fn a_library_of_another_release_is_told_what_to_update() {
+        let of_version = |version: &str| TRACK.replacen('2', version, 1);
+        assert!(Request::parse(of_version("2").as_bytes()).is_ok());
+        let old = refusal(&of_version("1"));
+        assert!(old.contains("expected is version 2; update libhps and restart the program"), "{old}");
+        let new = refusal(&of_version("3").replace("\"signal\"", "\"news\""));
+        assert!(new.contains("update hugepilotd"), "{new}");
+        // As the library of the first release reads a refusal.
+        let line = Reply::Error(old.clone()).line();
+        let read: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!((&read["version"], &read["error"]), (&1.into(), &old.into()));
+    }
+
+    #[test]
     fn a_reply_of_another_version_is_known_as_such() {
         let why = Reply::parse(br#"{"version":2,"news":{}}"#).unwrap_err();
         assert_eq!(why, "it has version 2, not 1");
         assert!(Reply::parse(br#"{"version":1,"news":{}}"#).is_err());
+        assert_eq!(Reply::parse(br#"{"version":1,"tracked":{}}"#).unwrap_err(), "it has version 1, not 2");
         assert!(Reply::parse(b"").unwrap_err().contains("EOF"));
     }
 

@@ -512,7 +512,7 @@ fn who_is_tracked_stays_until_it_goes_and_is_heard_meanwhile() {
     drop(stream);
     wait_for(|| clients.all().is_empty());
     let (mut stream, _list) = tracked(&service);
-    stream.write_all(b"{\"version\":1,\"notice\":\"melt\"}\n").unwrap();
+    stream.write_all(b"{\"version\":2,\"notice\":\"melt\"}\n").unwrap();
     assert!(read_all(stream).is_empty(), "what is no notice ends it");
     wait_for(|| clients.all().is_empty());
     let (mut stream, _list) = tracked(&service);

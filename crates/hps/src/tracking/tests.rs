@@ -8,6 +8,7 @@ use hugepilot_os::PidFd;
 use hugepilot_os::memory::AlignedMemory;
 use hugepilot_os::signals::Addressee;
 use std::io::BufRead;
+use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Sender, channel};
 
 fn settings(stand: &Stand, signal: i32) -> TrackingSettings {
@@ -131,6 +132,24 @@ fn a_daemon_that_comes_back_finds_the_client_again() {
         write_list(&file, 1, &[page(5)]);
         ring(13);
         assert_eq!(waits.join().unwrap().unwrap().pages, 1);
+    });
+}
+
+#[test]
+fn a_daemon_whose_lists_cannot_be_read_is_told_and_left_alone() {
+    let stand = Stand::new("unreadable");
+    let settings = settings(&stand, 20);
+    thread::scope(|scope| {
+        let made = scope.spawn(|| ProcessTracking::new(settings).unwrap());
+        let (mut reader, _, file) = stand.serve(TRACKED);
+        let tracker = made.join().unwrap();
+        file.write_all_at(b"hpslist9, which has another head", 0).unwrap();
+        let told = tracker.wait(Some(Duration::from_secs(20)), &Judge);
+        assert!(matches!(told, Err(TrackError::Release { .. })), "{told:?}");
+        assert_eq!(reader.read_line(&mut String::new()).unwrap(), 0, "the registration is over");
+        let limit = AGAIN + Duration::from_millis(500);
+        assert!(matches!(tracker.wait(Some(limit), &Judge), Err(TrackError::TimedOut)));
+        assert!(!stand.is_asked(), "it would be scanned in vain once more");
     });
 }
 

@@ -19,7 +19,7 @@ static int listener;
 /* Accepts the next client, hands it the memory for its lists, and returns the connection. */
 static int take_client(int *list)
 {
-    static const char answer[] = "{\"version\":1,\"tracked\":{}}\n";
+    static const char answer[] = "{\"version\":2,\"tracked\":{}}\n";
     char asked[4096], control[CMSG_SPACE(sizeof(int))] = {0};
     int client = accept(listener, NULL, NULL);
     CHECK(client >= 0 && read(client, asked, sizeof asked) > 0);

@@ -130,12 +130,14 @@ static void beside(void) {
     let_go(&ring);
 }
 
-/* The buffer moves with its pages. */
+/* The buffer moves with its pages, or not at all. */
 static void moved(void) {
     char *memory = map(LENGTH + 3 * PAGE), *buffer = memory + 5 * MIB;
     fill(memory, 0, LENGTH + 3 * PAGE, 5);
     struct ring ring = open_ring_for(buffer);
     printf("permitted=1 pooled=%d\n", is_pooled(buffer));
+    CHECK(!is_pooled(buffer) || (mremap(buffer, BUFFER, 2 * BUFFER, MREMAP_MAYMOVE) == MAP_FAILED && errno == EINVAL));
+    receive(&ring, buffer);
     memory = mremap(memory, LENGTH + 3 * PAGE, 2 * LENGTH, MREMAP_MAYMOVE);
     CHECK(memory != MAP_FAILED && is_zero(memory, LENGTH + 3 * PAGE, 2 * LENGTH));
     CHECK(holds(memory, 0, 5 * MIB, 5) && holds(memory, 5 * MIB + BUFFER, LENGTH + 3 * PAGE, 5));
