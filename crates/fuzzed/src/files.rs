@@ -63,7 +63,7 @@ fn show(moment: &Moment) {
         plan: &plan,
         family: Family::alone(Bytes(0), heat.footprint()),
         clearing: heat.clearing,
-        gain: None,
+        forecast: pilot::forecast::Forecast::Idle,
         expectation: None,
     };
     assert!(words::plan(&report).ends_with('\n') && json::plan(&report).starts_with('{'));

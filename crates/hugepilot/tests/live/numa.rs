@@ -145,7 +145,7 @@ fn the_survey_without_bpf_knows_policies() {
         let target = Target::open(program.pid).expect("it lives");
         let (tracker, meaning) = (TrackerKind::IdlePage, Meaning::Accessed);
         let mut survey = Survey::without_bpf(&Root::host(), tracker, meaning).expect("tables of page frames");
-        let heat = survey.scan(&target, |_, _| false).expect("it lives");
+        let heat = survey.scan(&target, usize::MAX, |_, _| false).expect("it lives");
         let mapping = heat.mappings.iter().find(|mapping| mapping.range.start == Address(program.start));
         mapping.expect("its mapping").spread_over_nodes
     };
