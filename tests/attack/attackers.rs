@@ -2,9 +2,11 @@
 //!
 //! Owns: the attacks. Never touches: other users' processes, except by asking the daemon to.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -13,9 +15,14 @@ use std::thread;
 use std::time::Duration;
 
 use hps::wire::{Head, Notice, Track, usual_signal};
+use hugepilot_os::advise::advise;
 use hugepilot_os::memory::AlignedMemory;
 use hugepilot_os::socket::receive_with;
+use hugepilot_os::{Advice, PidFd};
+use rustix::fs::{MemfdFlags, memfd_create};
 
+/// A directory beside the attacker in which it may write.
+pub const WRITABLE: &str = "writable";
 /// Written to standard output by an attack that got what it must not get.
 pub const GAINED: &str = "gained";
 /// Written by an attack that needs some time until it harms, once it does.
@@ -27,6 +34,7 @@ pub const SET_GID: &str = "set-gid";
 
 const STATUS: &[u8] = b"{\"version\":1,\"command\":\"status\"}\n";
 const REGION: usize = 2 << 20;
+const PAGE: usize = 4096;
 const TERABYTE: usize = 1 << 40;
 /// From one touched page to the next: whole regions.
 const SPREAD: usize = TERABYTE / 3000 / REGION * REGION;
@@ -68,6 +76,8 @@ pub const ATTACKS: &[Attack] = &[
     attack("has a child ask about a program with the rights of another group", 1, ask_about_another_group).preparing(),
     attack("has a list waiting and stops itself", 8, stop_itself).preparing(),
     attack("touches a page in each of 3,000 regions, spread over a terabyte", 1, spread_over_a_terabyte),
+    attack("maps 64 MiB on huge pages 8,000 times", 1, alias_huge_pages).preparing(),
+    attack("maps a file with a long name 16,000 times", 1, map_a_long_name).preparing(),
     attack("sends notices without end", 2, flood_with_notices),
     attack("steers targets of others", 1, steer_others),
     attack("starts and ends processes", 2, start_processes),
@@ -336,6 +346,46 @@ fn spread_over_a_terabyte(socket: &str, _: u32) -> io::Result<()> {
     let _held = track(socket)?;
     loop {
         memory.bytes().iter().step_by(SPREAD).for_each(|byte| _ = std::hint::black_box(*byte));
+        thread::sleep(SOON);
+    }
+}
+
+/// Hundreds of thousands of regions, of which page tables hardly tell.
+fn alias_huge_pages(socket: &str, _: u32) -> io::Result<()> {
+    let file = File::from(memfd_create("aliases", MemfdFlags::CLOEXEC)?);
+    file.set_len(32 * REGION as u64)?;
+    let mut first = AlignedMemory::of_file(&file, 32 * REGION)?;
+    first.bytes_mut().fill(1);
+    let own = PidFd::open(std::process::id())?;
+    for region in 0..32 {
+        // Where no huge page can be had, there are as many regions, with page tables of their own.
+        let _ = advise(&own, first.address() + (region * REGION) as u64, REGION as u64, Advice::Collapse);
+    }
+    let memory = AlignedMemory::aliased_file(&file, 32 * REGION, 8000)?;
+    let _held = track(socket)?;
+    println!("{HARMS}");
+    loop {
+        touch(&memory, REGION);
+        thread::sleep(SOON);
+    }
+}
+
+/// A path of nearly 4,096 bytes that are no text, in each of 16,000 lines of `/proc/PID/maps`.
+fn map_a_long_name(socket: &str, _: u32) -> io::Result<()> {
+    const MAPPINGS: usize = 16_000;
+    let part = OsStr::from_bytes(&[0xff; 240]);
+    let mut path = std::env::current_exe()?.with_file_name(WRITABLE);
+    while path.as_os_str().len() + 2 * 241 < 4096 {
+        path.push(part);
+    }
+    std::fs::create_dir_all(&path)?;
+    path.push(part);
+    let file = File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
+    file.set_len(PAGE as u64)?;
+    let _mapped = AlignedMemory::aliased_file(&file, PAGE, MAPPINGS)?;
+    let _held = track(socket)?;
+    println!("{HARMS}");
+    loop {
         thread::sleep(SOON);
     }
 }

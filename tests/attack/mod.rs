@@ -20,7 +20,7 @@ use kernel::Root;
 use kernel::process::cpu_time;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use self::attackers::{ATTACKS, Attack, GAINED, HARMS, SET_GID, SET_UID};
+use self::attackers::{ATTACKS, Attack, GAINED, HARMS, SET_GID, SET_UID, WRITABLE};
 use crate::daemon::Daemon;
 use crate::support::{
     Cgroup, Program, as_user, daemon_binary, list, number, program_command, public_copy, send, wait_until,
@@ -110,6 +110,9 @@ impl Siege {
             fs::copy(&attacker, &copy).expect("a copy");
             fs::set_permissions(&copy, fs::Permissions::from_mode(mode)).expect("it is ours");
         }
+        let writable = attacker.with_file_name(WRITABLE);
+        fs::create_dir(&writable).expect("a folder");
+        fs::set_permissions(&writable, fs::Permissions::from_mode(0o777)).expect("it is ours");
         let on_one = |steps: &str| {
             let program = program_command(steps);
             let mut command = Command::new("taskset");

@@ -142,10 +142,17 @@ impl AlignedMemory {
     ///
     /// Errors: `ENOMEM`, `EINVAL` for 0 bytes.
     pub fn aliased(len: usize, times: usize) -> io::Result<Self> {
-        let total = len.checked_mul(times).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         let memory = memfd_create("hugepilot-aliases", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, len as u64)?;
-        Self::placeholder(total)?.filled(memory, len)
+        Self::aliased_file(memory, len, times)
+    }
+
+    /// The same of the first `len` bytes of a file, a multiple of 4096.
+    ///
+    /// Errors: `ENOMEM`, `EINVAL` for 0 bytes.
+    pub fn aliased_file(file: impl AsFd, len: usize, times: usize) -> io::Result<Self> {
+        let total = len.checked_mul(times).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Self::placeholder(total)?.filled(file, len)
     }
 
     /// Reserves addresses only: private memory would count towards the commit limit.
