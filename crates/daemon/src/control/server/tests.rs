@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 use super::*;
 
-const LONG: Nanos = Nanos(60_000_000_000);
+/// Twenty seconds of rest.
+const LONG: Nanos = Nanos(1_000_000_000);
 
 /// A server without its thread.
 struct Still {
@@ -108,7 +109,7 @@ fn root_and_newcomers_do_not_wait_for_what_others_cost() {
     let root = still.asks(0);
     still.step();
     assert!(is_answered(&root) && !is_answered(&user));
-    // It would wait for minutes otherwise.
+    // It would wait for the rest to end otherwise.
     let _newcomer = UnixStream::connect(&still.path).unwrap();
     assert_eq!(still.desk.wait(), Some(vec![false]));
     still.desk.rest_from_others = Rest::new(CPU_FOR_OTHERS);
