@@ -12,5 +12,6 @@ pub mod metrics;
 pub mod metrics_server;
 mod nonblocking;
 pub mod piloting;
+mod rest;
 pub mod service;
 mod unix_socket;

@@ -14,7 +14,7 @@ use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules, Settings};
 use pilot::machine::{Machine, on_this_machine, require};
 use pilot::words::held_back;
-use reclaim::{MechanismState, Reclaimer, STEP, Store};
+use reclaim::{MechanismState, ReclaimOptions, Reclaimer, STEP, Store};
 use rustix::process::Signal;
 
 use crate::args::DaemonArgs;
@@ -147,28 +147,12 @@ impl Daemon<'_> {
 
     fn change_reclaim(&mut self) {
         let Some(options) = self.config.reclaim.clone() else { return self.end_reclaim() };
-        let Some(work) = &mut self.reclaim_work else {
-            self.begin_reclaim();
-            return self.say_what_rights_are_missing();
-        };
-        if let Err(error) = work.reclaimer.change(options) {
-            say(format_args!("memory is reclaimed as before: {error}"));
+        if let Some(work) = &mut self.reclaim_work {
+            return changed(&mut work.reclaimer, options).iter().for_each(say);
         }
-    }
-
-    /// Reclaim that begins after the start finds CAP_SYS_ADMIN given up, without which not all mechanisms work.
-    fn say_what_rights_are_missing(&self) {
-        let Some(work) = &self.reclaim_work else { return };
-        let state = work.reclaimer.state();
-        let reason = |mechanism: &MechanismState| Some(format!("{}: {}", mechanism.name, mechanism.refused.as_ref()?));
-        let reasons: Vec<String> = state.mechanisms.iter().filter_map(reason).collect();
-        if !reasons.is_empty() {
-            say(format_args!(
-                "memory is reclaimed, but not by every mechanism ({}). CAP_SYS_ADMIN was given up at the start; a restart \
-                 begins with it (systemctl restart hugepilot)",
-                reasons.join("; ")
-            ));
-        }
+        self.begin_reclaim();
+        let begun = self.reclaim_work.as_ref().map(|work| work.reclaimer.state().mechanisms);
+        begun.and_then(|mechanisms| without(&mechanisms)).iter().for_each(say);
     }
 
     /// Reclaims what is due.
@@ -238,7 +222,91 @@ fn give_up_sys_admin(tracker: TrackerKind) {
     }
 }
 
+/// Changes what is reclaimed; returns what to say about it, for a change may end the use of a mechanism.
+fn changed(reclaimer: &mut Reclaimer, options: ReclaimOptions) -> Vec<String> {
+    let failed = reclaimer.change(options).err().map(|error| format!("memory is reclaimed as before: {error}"));
+    failed.into_iter().chain(without(&reclaimer.state().mechanisms)).collect()
+}
+
+/// What to say after a reload about mechanisms that are not used; None if all are. Whatever begins after the start finds CAP_SYS_ADMIN given up,
+/// and what was once given up is not taken up again.
+fn without(mechanisms: &[MechanismState]) -> Option<String> {
+    let reason = |mechanism: &MechanismState| Some(format!("{}: {}", mechanism.name, mechanism.refused.as_ref()?));
+    let reasons: Vec<String> = mechanisms.iter().filter_map(reason).collect();
+    (!reasons.is_empty()).then(|| {
+        format!(
+            "memory is reclaimed, but not by every mechanism ({}). CAP_SYS_ADMIN was given up at the start, and a reload takes up no \
+             mechanism that was given up; a restart begins with both (systemctl restart hugepilot)",
+            reasons.join("; ")
+        )
+    })
+}
+
 /// One line for the journal.
 pub(crate) fn say(what: impl std::fmt::Display) {
     eprintln!("hugepilotd: {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::memory_use::MemoryUse;
+    use heat::units::{Bytes, SizeOrShare};
+    use reclaim::mechanism::DropBehindOptions;
+    use reclaim::policy::Preset;
+
+    use super::*;
+
+    /// A machine with half a GiB of unmapped cache, and a control group with `memory.reclaim`.
+    fn machine() -> tempfile::TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        let meminfo = "MemTotal: 1000000 kB\nMemFree: 100 kB\nActive(file): 0 kB\nInactive(file): 500000 kB\nShmem: 20 kB\nMapped: 0 kB\n\
+                       AnonPages: 70 kB\nSwapFree: 1 kB\n";
+        for (name, text) in [
+            ("proc/meminfo", meminfo),
+            ("proc/buddyinfo", "Node 0, zone DMA 1 0 0 0 0 0 0 0 0 3\n"),
+            ("proc/self/mountinfo", "29 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n"),
+            ("sys/fs/cgroup/cgroup.procs", ""),
+            ("sys/fs/cgroup/a/memory.stat", "inactive_file 512000000\n"),
+            ("sys/fs/cgroup/a/memory.reclaim", ""),
+        ] {
+            let path = tree.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        tree
+    }
+
+    #[test]
+    fn a_change_that_ends_the_use_of_a_mechanism_says_so() {
+        let tree = machine();
+        let mut policies = Preset::Balanced.policies();
+        (policies.free_below, policies.huge_below) = (None, None);
+        policies.classes[MemoryUse::UnmappedCache].floor = SizeOrShare::Size(Bytes(0));
+        let options = ReclaimOptions { policies, drop_behind: DropBehindOptions::default() };
+        let mut reclaimer = Reclaimer::begin(&Root::at(tree.path()), options.clone(), Some("taken")).unwrap();
+        let drop_behind = DropBehindOptions {
+            paths: vec![tree.path().to_owned()],
+            except: vec![tree.path().join("proc")],
+            ..DropBehindOptions::default()
+        };
+        let said = changed(&mut reclaimer, ReclaimOptions { drop_behind: drop_behind.clone(), ..options.clone() });
+        assert!(said.len() == 1 && said[0].contains("not by every mechanism"), "{said:?}");
+        assert!(said[0].contains("it tells no file from another"), "{said:?}");
+        let nowhere = DropBehindOptions { paths: vec![tree.path().join("none")], ..drop_behind };
+        let said = changed(&mut reclaimer, ReclaimOptions { drop_behind: nowhere, ..options });
+        assert!(said[0].starts_with("memory is reclaimed as before: "), "{said:?}");
+    }
+
+    #[test]
+    fn mechanisms_that_are_not_used_are_named_with_the_reason() {
+        let mechanism = |name: &str, refused: Option<&str>| MechanismState {
+            name: name.to_owned(),
+            refused: refused.map(str::to_owned),
+            counts: Default::default(),
+        };
+        assert_eq!(without(&[mechanism("drop-behind", None), mechanism("damon", None)]), None);
+        let said =
+            without(&[mechanism("drop-behind", None), mechanism("damon", Some("it may not"))]).expect("one is not");
+        assert!(said.contains("(damon: it may not)") && said.contains("systemctl restart hugepilot"), "{said}");
+    }
 }

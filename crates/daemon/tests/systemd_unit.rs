@@ -5,6 +5,7 @@ use std::process::Command;
 use std::{fs, io};
 
 use kernel::capability::Capability;
+use pilot::clients::MOST_CLIENTS;
 
 const UNIT: &str = include_str!("../../../integrations/systemd/hugepilot.service");
 /// Where the Makefile installs it.
@@ -32,6 +33,13 @@ fn every_capability_is_known_and_has_its_reason() {
 fn records_of_promotions_outlive_a_restart() {
     assert_eq!(words("RuntimeDirectory"), ["hugepilot"]);
     assert_eq!(words("RuntimeDirectoryPreserve"), ["yes"]);
+}
+
+#[test]
+fn descriptors_are_enough_for_everybody_at_once() {
+    let limit: usize = words("LimitNOFILE")[0].parse().expect("a number");
+    let connections = 64 + 16;
+    assert!(limit >= 2 * (3 * MOST_CLIENTS + connections), "{limit} leave too few for scans");
 }
 
 #[test]

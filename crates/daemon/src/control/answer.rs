@@ -61,7 +61,10 @@ impl Peer {
 /// Answers, or asks the loop to act first. Errors say why not, for the client.
 pub(super) fn answer(request: Request, peer: Peer, shared_state: &SharedState) -> Result<Answer, String> {
     match request {
-        Request::Status => Ok(Answer::Now(Reply::State(Box::new(visible(shared_state.state(), peer))))),
+        Request::Status => {
+            let state = visible(shared_state.state(), peer, |process| peer.commands(process));
+            Ok(Answer::Now(Reply::State(Box::new(state))))
+        }
         Request::Pause(pid) => {
             shared_state.pause(one_or_all(pid, peer, shared_state)?);
             Ok(Answer::Now(Reply::Paused { pid }))
@@ -106,10 +109,11 @@ fn target(pid: u32, peer: Peer, shared_state: &SharedState) -> Result<Process, S
     })
 }
 
-/// The part of the state that this user may see: all machine-wide figures, but only the user's own targets.
-fn visible(mut state: State, peer: Peer) -> State {
+/// The part of the state that this user may see: all machine-wide figures, but only the user's own targets. Verifying reads several files of
+/// /proc, so only those are verified that were the user's when the loop last looked.
+fn visible(mut state: State, peer: Peer, commands: impl Fn(Process) -> bool) -> State {
     if !peer.is_root() {
-        state.targets.retain(|target| peer.commands(target.process()));
+        state.targets.retain(|target| target.uid == peer.uid && commands(target.process()));
         state.clients.retain(|client| client.uid == peer.uid);
     }
     state
@@ -117,7 +121,27 @@ fn visible(mut state: State, peer: Peer) -> State {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    #[test]
+    fn only_what_may_be_the_users_is_verified_and_all_of_that_is() {
+        let target = |pid, uid| TargetState { pid, uid, ..TargetState::default() };
+        let targets: Vec<TargetState> =
+            (1..500).map(|pid| target(pid, 8)).chain([target(500, 7), target(501, 7)]).collect();
+        let state = || State { targets: targets.clone(), ..State::default() };
+        let verified = RefCell::new(Vec::new());
+        let commands = |process: Process| {
+            verified.borrow_mut().push(process.pid);
+            process.pid == 500
+        };
+        let seen = visible(state(), Peer { uid: 7, pid: 1 }, commands);
+        assert_eq!(seen.targets.iter().map(|target| target.pid).collect::<Vec<_>>(), [500]);
+        assert_eq!(verified.take(), [500, 501]);
+        assert_eq!(visible(state(), Peer { uid: 0, pid: 1 }, commands).targets.len(), 501);
+        assert!(verified.take().is_empty());
+    }
 
     #[test]
     fn a_process_is_owned_by_whoever_has_all_its_ids() {

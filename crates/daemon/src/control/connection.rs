@@ -43,6 +43,8 @@ pub(super) struct Connection {
     pub(super) peer: Peer,
     stage: Stage,
     pub(super) deadline: Instant,
+    /// The step in which it was last served.
+    pub(super) served_in: u64,
 }
 
 enum Stage {
@@ -57,6 +59,7 @@ enum Stage {
     },
     /// Until the client disconnects.
     Tracked(Tracked),
+    Over,
 }
 
 /// A tracked client, and its input.
@@ -93,7 +96,8 @@ impl Connection {
         stream.set_nonblocking(true)?;
         let credentials = socket_peercred(&stream)?;
         let peer = Peer { uid: credentials.uid.as_raw(), pid: credentials.pid.as_raw_nonzero().get() as u32 };
-        Ok(Self { stream, peer, stage: Stage::Asked(Vec::new()), deadline: Instant::now() + bounds.request })
+        let deadline = Instant::now() + bounds.request;
+        Ok(Self { stream, peer, stage: Stage::Asked(Vec::new()), deadline, served_in: 0 })
     }
 
     /// Tells the client, in one attempt, why it will not be served.
@@ -107,7 +111,7 @@ impl Connection {
     pub(super) fn awaits(&self) -> Option<PollFlags> {
         match self.stage {
             Stage::Asked(_) | Stage::Tracked(_) => Some(PollFlags::IN),
-            Stage::Waiting { .. } => None,
+            Stage::Waiting { .. } | Stage::Over => None,
             Stage::Replying { .. } => Some(PollFlags::OUT),
         }
     }
@@ -116,14 +120,24 @@ impl Connection {
     pub(super) fn unread(&self) -> usize {
         match &self.stage {
             Stage::Replying { reply, .. } => reply.len(),
-            Stage::Asked(_) | Stage::Waiting { .. } | Stage::Tracked(_) => 0,
+            Stage::Asked(_) | Stage::Waiting { .. } | Stage::Tracked(_) | Stage::Over => 0,
         }
     }
 
     /// Does what is possible without waiting; a reply longer than `room` becomes an error.
     pub(super) fn go_on(&mut self, shared_state: &SharedState, bounds: &Bounds, room: usize) -> Going {
+        let going = self.proceed(shared_state, bounds, room);
+        if going == Going::Over {
+            // Frees its reply.
+            self.stage = Stage::Over;
+        }
+        going
+    }
+
+    fn proceed(&mut self, shared_state: &SharedState, bounds: &Bounds, room: usize) -> Going {
         let late = self.deadline <= Instant::now();
         match &mut self.stage {
+            Stage::Over => Going::Over,
             Stage::Waiting { pid, given_back } => match reply_of(*pid, given_back, late) {
                 Some(reply) => self.reply(reply, bounds, room),
                 None => Going::On,
@@ -175,9 +189,13 @@ impl Connection {
         }
     }
 
-    /// Whether it belongs to a client that has lost its place: a child that the client forked may keep the connection open.
-    pub(super) fn is_left(&self) -> bool {
-        matches!(&self.stage, Stage::Tracked(tracked) if !tracked.place.is_held())
+    /// Whether nothing is left to do. A client that has lost its place is not waited for: a child that it forked may keep the connection open.
+    pub(super) fn is_over(&self) -> bool {
+        match &self.stage {
+            Stage::Over => true,
+            Stage::Tracked(tracked) => !tracked.place.is_held(),
+            Stage::Asked(_) | Stage::Waiting { .. } | Stage::Replying { .. } => false,
+        }
     }
 
     /// Whether the connection belongs to a tracked client.

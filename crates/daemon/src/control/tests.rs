@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use hps::wire::{Notice, Track};
 use hugepilot_os::socket::receive_with;
 use kernel::Root;
+use kernel::process::ProcessStatus;
 use kernel::target::Process;
 use pilot::engine::shared_state::{SharedState, State, TargetState};
 use rustix::net::{RecvFlags, recv};
@@ -70,6 +71,7 @@ impl Service {
         let targets = targets.iter().map(|process| TargetState {
             pid: process.pid,
             start_ticks: process.start_ticks,
+            uid: ProcessStatus::read(&Root::host(), process.pid).map(|status| status.uid).unwrap_or_default(),
             ..TargetState::default()
         });
         self.shared_state.show(State { version: 1, targets: targets.collect(), ..State::default() });

@@ -2,7 +2,10 @@
 //!
 //! Owns: one thread, its listening socket and its connections, each bounded in bytes and time. Never touches: the contents of metrics; it
 //! only reads the shared state.
+//!
+//! Any process may connect, so whoever connects next finds a place, and the thread rests for what its steps cost.
 
+mod answers;
 mod connection;
 mod place;
 mod request;
@@ -12,18 +15,25 @@ use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use heat::units::{CpuShare, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use kernel::process::thread_cpu_time;
 
+use crate::metrics_server::answers::Answers;
 use crate::metrics_server::connection::Connection;
 use crate::metrics_server::place::Listener;
 pub use crate::metrics_server::place::MetricsPlace;
 pub use crate::metrics_server::request::{MOST_REQUEST, Response, answer_to};
-use pilot::engine::shared_state::SharedState;
+use crate::rest::Rest;
+use pilot::engine::shared_state::{ServingTime, SharedState};
 
-/// Where all are taken, whoever has waited longest without a whole request makes room for the next.
+/// Where all are taken, the oldest makes room for the next, even if it has asked: whoever does not read would keep its place.
 const MOST_CONNECTIONS: usize = 16;
+/// Connections accepted in a step.
+const MOST_NEWCOMERS: usize = MOST_CONNECTIONS / 4;
+/// The share of a CPU for serving.
+const MOST_CPU: CpuShare = CpuShare(0.1);
 /// How long to pause after accepting failed, for example because this process has too many files open.
 const RECOVERY: Duration = Duration::from_millis(100);
 
@@ -67,7 +77,8 @@ impl MetricsServer {
         let failed = |cause| MetricsError::Thread { place: place.clone(), cause };
         let (ended, end) = io::pipe().map_err(failed)?;
         let serving = std::thread::Builder::new().name("metrics".to_owned());
-        let thread = serving.spawn(move || serve(&listener, &ended, &shared_state)).map_err(failed)?;
+        let mut counter = Counter::new(listener, ended, shared_state);
+        let thread = serving.spawn(move || counter.serve()).map_err(failed)?;
         Ok(Self { place, end: Some(end), thread: Some(thread) })
     }
 
@@ -87,83 +98,117 @@ impl Drop for MetricsServer {
     }
 }
 
-fn serve(listener: &Listener, ended: &io::PipeReader, shared_state: &SharedState) {
-    let mut connections: Vec<Connection> = Vec::new();
-    let mut listen_from = Instant::now();
-    let mut spent = thread_cpu_time();
-    loop {
+/// The state of the server's thread.
+struct Counter {
+    listener: Listener,
+    /// Readable when the server is dropped.
+    ended: io::PipeReader,
+    answers: Answers,
+    serving_time: ServingTime,
+    /// Oldest first.
+    connections: Vec<Connection>,
+    listen_from: Instant,
+    rest: Rest,
+}
+
+impl Counter {
+    fn new(listener: Listener, ended: io::PipeReader, shared_state: SharedState) -> Self {
+        let serving_time = shared_state.serving_time().clone();
+        let (answers, connections) = (Answers::new(shared_state), Vec::new());
+        let (listen_from, rest) = (Instant::now(), Rest::new(MOST_CPU));
+        Self { listener, ended, answers, serving_time, connections, listen_from, rest }
+    }
+
+    fn serve(&mut self) {
+        let mut spent = thread_cpu_time();
+        loop {
+            match self.wait() {
+                Ok(Woken::Ended) => return,
+                Ok(Woken::Rested) => continue,
+                Ok(Woken::Served) => self.step(),
+                Err(error) => {
+                    tracing::error!("metrics are served no longer: cannot wait for connections: {error}");
+                    return;
+                }
+            }
+            let before = std::mem::replace(&mut spent, thread_cpu_time());
+            self.settle(spent.saturating_sub(before));
+        }
+    }
+
+    /// Serves each connection that can proceed, and then newcomers.
+    fn step(&mut self) {
+        let answers = &mut self.answers;
+        self.connections.retain_mut(|connection| connection.goes_on(answers));
+        if self.listen_from <= Instant::now()
+            && let Err(error) = self.accept()
+        {
+            tracing::debug!("cannot accept a connection for metrics: {error}");
+            self.listen_from = Instant::now() + RECOVERY;
+        }
+    }
+
+    /// Accounts for the CPU time of a step.
+    fn settle(&mut self, step: Nanos) {
+        self.serving_time.add(step);
+        let rest = self.rest.add(step, Instant::now());
+        // Nobody is late because of this thread.
+        self.connections.iter_mut().for_each(|connection| connection.deadline += rest);
+    }
+
+    /// Rests if that is due, and waits until something can be done otherwise.
+    fn wait(&self) -> io::Result<Woken> {
         let now = Instant::now();
-        let has_room = connections.len() < MOST_CONNECTIONS || connections.iter().any(Connection::is_asking);
-        let listens = has_room && listen_from <= now;
-        let wake = connections.iter().map(Connection::deadline).chain((listen_from > now).then_some(listen_from)).min();
-        match wait(ended, listens.then_some(listener), &connections, wake) {
-            Ok(Woken::Ended) => return,
-            Ok(Woken::Served) => {}
-            Err(error) => {
-                tracing::error!("metrics are served no longer: cannot wait for connections: {error}");
-                return;
+        // A pipe that nobody writes to becomes readable, or hung up, when its other end closes.
+        let mut polled = vec![PollFd::from_borrowed_fd(self.ended.as_fd(), PollFlags::IN)];
+        let rest = self.rest.left(now);
+        if rest.is_none() {
+            let listener = (self.listen_from <= now).then_some(&self.listener);
+            polled.extend(listener.map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
+            polled.extend(self.connections.iter().map(Connection::awaited));
+        }
+        let wakes = self.connections.iter().map(|connection| connection.deadline);
+        let wake = wakes.chain((self.listen_from > now).then_some(self.listen_from)).min();
+        let timeout = rest.or(wake.map(|wake| wake.saturating_duration_since(now)));
+        let timeout = timeout.map(|timeout| Timespec::try_from(timeout).expect("seconds, not centuries"));
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(match rest {
+            _ if !polled[0].revents().is_empty() => Woken::Ended,
+            Some(_) => Woken::Rested,
+            None => Woken::Served,
+        })
+    }
+
+    /// Accepts at most so many that each of them has several turns before it has to make room.
+    fn accept(&mut self) -> io::Result<()> {
+        for _ in 0..MOST_NEWCOMERS {
+            match self.listener.accept() {
+                Ok(stream) => {
+                    if self.connections.len() >= MOST_CONNECTIONS {
+                        self.connections.remove(0);
+                    }
+                    self.connections.push(Connection::new(stream));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // The client has already left.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(error),
             }
         }
-        connections.retain_mut(|connection| connection.goes_on(shared_state));
-        let own = thread_cpu_time();
-        shared_state.serving_time().add(own.saturating_sub(spent));
-        spent = own;
-        if listens && let Err(error) = accept(listener, &mut connections) {
-            tracing::debug!("cannot accept a connection for metrics: {error}");
-            listen_from = Instant::now() + RECOVERY;
-        }
+        Ok(())
     }
 }
 
 enum Woken {
     /// The server was dropped.
     Ended,
+    /// A part of the rest, or all of it, is over.
+    Rested,
     /// A connection can proceed, or the time is up.
     Served,
-}
-
-fn wait(
-    ended: &io::PipeReader,
-    listener: Option<&Listener>,
-    connections: &[Connection],
-    wake: Option<Instant>,
-) -> io::Result<Woken> {
-    // A pipe that nobody writes to becomes readable, or hung up, when its other end closes.
-    let mut polled = vec![PollFd::from_borrowed_fd(ended.as_fd(), PollFlags::IN)];
-    polled.extend(listener.map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
-    polled.extend(connections.iter().map(Connection::awaited));
-    let timeout = wake.map(|wake| wake.saturating_duration_since(Instant::now()));
-    let timeout = timeout.map(|timeout| Timespec::try_from(timeout).expect("seconds, not centuries"));
-    match poll(&mut polled, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(error) => return Err(error.into()),
-    }
-    Ok(if polled[0].revents().is_empty() { Woken::Served } else { Woken::Ended })
-}
-
-/// Accepts at most as many as may be there at once.
-fn accept(listener: &Listener, connections: &mut Vec<Connection>) -> io::Result<()> {
-    for _ in 0..MOST_CONNECTIONS {
-        match listener.accept() {
-            Ok(_) if !makes_room(connections) => {}
-            Ok(stream) => connections.push(Connection::new(stream)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            // The client has already left.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Whether there is room for one more; closes the connection that has waited longest without a whole request if there is none otherwise.
-fn makes_room(connections: &mut Vec<Connection>) -> bool {
-    if connections.len() < MOST_CONNECTIONS {
-        return true;
-    }
-    // The earliest deadline is the longest wait, and connections are in the order of their beginning.
-    let asking = connections.iter().position(Connection::is_asking);
-    asking.map(|index| connections.remove(index)).is_some()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use pilot::engine::shared_state::{Counts, State};
+use pilot::engine::shared_state::{Counts, State, TargetState};
 
 use super::*;
 
@@ -42,9 +42,10 @@ fn asked(server: &MetricsServer, request: &str) -> String {
 const GET: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 #[test]
-fn metrics_are_those_of_the_moment_with_their_length_and_kind() {
+fn metrics_are_those_of_the_last_second_with_their_length_and_kind() {
     let (shared_state, server) = server();
     for scans in [1, 2] {
+        std::thread::sleep(Duration::from_millis(1_100 * (scans - 1)));
         shared_state.show(State { counts: Counts { scans, ..Counts::default() }, ..State::default() });
         let answer = asked(&server, GET);
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
@@ -84,8 +85,7 @@ fn a_request_may_come_in_pieces() {
 #[test]
 fn a_large_answer_arrives_whole_at_a_reader_who_starts_late() {
     let (shared_state, server) = server();
-    let target = |pid| pilot::engine::shared_state::TargetState { pid, name: "n".repeat(1_000), ..Default::default() };
-    shared_state.show(State { targets: (0..1_000).map(target).collect(), ..State::default() });
+    show_much(&shared_state);
     let mut stream = connected(&server);
     stream.write_all(GET.as_bytes()).unwrap();
     std::thread::sleep(Duration::from_millis(300));
@@ -104,6 +104,85 @@ fn silent_and_stuck_clients_are_closed_and_others_served_afterwards() {
     assert!(silent.iter_mut().all(|silent| answer(silent).is_empty()));
     drop(silent);
     assert!(asked(&server, GET).starts_with("HTTP/1.1 200 "));
+}
+
+/// Connections that have asked and never read, although the answer is longer than what the kernel buffers.
+fn deaf(server: &MetricsServer, count: usize) -> Vec<TcpStream> {
+    let ask = |_| {
+        let mut stream = connected(server);
+        rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 1).unwrap();
+        stream.write_all(GET.as_bytes()).unwrap();
+        stream
+    };
+    (0..count).map(ask).collect()
+}
+
+/// So many targets that nobody who does not read gets the whole answer.
+fn show_much(shared_state: &SharedState) {
+    let target = |pid| TargetState { pid, name: "n".repeat(1_000), ..TargetState::default() };
+    shared_state.show(State { targets: (0..1_000).map(target).collect(), ..State::default() });
+}
+
+#[test]
+fn who_asks_and_does_not_read_makes_room_too() {
+    let (shared_state, listener) = (SharedState::default(), Listener::at(&"127.0.0.1:0".parse().unwrap()));
+    show_much(&shared_state);
+    let (listener, MetricsPlace::Loopback(address)) = listener.unwrap() else { panic!("it is an address") };
+    let (ended, _end) = io::pipe().unwrap();
+    let mut counter = Counter::new(listener, ended, shared_state);
+    let asks = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 1).unwrap();
+        stream.write_all(GET.as_bytes()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    };
+    let _deaf: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| asks()).collect();
+    (0..2 * MOST_CONNECTIONS).for_each(|_| counter.step());
+    assert_eq!(counter.connections.len(), MOST_CONNECTIONS, "all places are taken by those who do not read");
+    let mut next = asks();
+    (0..2).for_each(|_| counter.step());
+    let mut beginning = [0; 12];
+    next.read_exact(&mut beginning).expect("it is answered while they are still within their time");
+    assert_eq!(&beginning, b"HTTP/1.1 200");
+    assert_eq!(counter.connections.len(), MOST_CONNECTIONS);
+}
+
+#[test]
+fn metrics_are_read_whole_beside_those_who_do_not_read() {
+    let (shared_state, server) = server();
+    show_much(&shared_state);
+    let _deaf = deaf(&server, MOST_CONNECTIONS);
+    let answer = asked(&server, GET);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("# EOF\n"), "{} bytes", answer.len());
+}
+
+#[test]
+fn a_flood_of_requests_takes_a_tenth_of_a_cpu() {
+    let (shared_state, listener) = (SharedState::default(), Listener::at(&"127.0.0.1:0".parse().unwrap()));
+    let (listener, MetricsPlace::Loopback(address)) = listener.unwrap() else { panic!("it is an address") };
+    let (ended, end) = io::pipe().unwrap();
+    let served = shared_state.serving_time().clone();
+    let mut counter = Counter::new(listener, ended, shared_state);
+    let began = Instant::now();
+    let counter = std::thread::scope(|scope| {
+        let serving = scope.spawn(move || {
+            counter.serve();
+            counter
+        });
+        while began.elapsed() < Duration::from_secs(2) {
+            let flood: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(address).unwrap()).collect();
+            flood.iter().for_each(|mut stream| drop(stream.write_all(GET.as_bytes())));
+            flood.into_iter().for_each(|mut stream| drop(stream.read(&mut [0; 64])));
+        }
+        drop(end);
+        serving.join().unwrap()
+    });
+    // Counted: the time until its rest ends is at least ten times the CPU time, however slow this machine is.
+    let until_rested = began.elapsed() + counter.rest.left(Instant::now()).unwrap_or_default();
+    let served = served.total().duration();
+    assert!(served > Duration::from_millis(5), "{served:?} is no flood");
+    assert!(served.mul_f64(9.5) < until_rested, "{served:?} in {until_rested:?}");
 }
 
 #[test]
