@@ -110,7 +110,7 @@ fn target(pid: u32, peer: Peer, shared_state: &SharedState) -> Result<Process, S
 }
 
 /// The part of the state that this user may see: all machine-wide figures, but only the user's own targets. Verifying reads several files of
-/// /proc, so only those are verified that were the user's when the loop last looked.
+/// /proc, so only those are verified that were the user's at the last scan.
 fn visible(mut state: State, peer: Peer, commands: impl Fn(Process) -> bool) -> State {
     if !peer.is_root() {
         state.targets.retain(|target| target.uid == peer.uid && commands(target.process()));

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn few_of_many_are_looked_at() {
+    fn few_of_many_are_read() {
         let tree = tempfile::tempdir().unwrap();
         for directory in ["proc/5/fd", "proc/5/task"] {
             (0..20).for_each(|number| fs::create_dir_all(tree.path().join(format!("{directory}/{number}"))).unwrap());
@@ -221,7 +221,7 @@ mod tests {
         symlink("anon_inode:kvm-vm", fds.join("3")).unwrap();
         let listed: Vec<_> = fs::read_dir(&fds).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         let is_among_first = listed[..SEARCHED].iter().any(|name| name == "3");
-        assert_eq!(holds_kvm(&root, 6).unwrap(), is_among_first, "it looks no further");
+        assert_eq!(holds_kvm(&root, 6).unwrap(), is_among_first, "it reads no further");
     }
 
     #[test]

@@ -138,8 +138,8 @@ pub fn address_space(root: &Root, pid: u32) -> Result<Option<u64>, KernelError> 
     Ok((stack_start != 0).then_some(code_start.rotate_left(32) ^ stack_start))
 }
 
-/// The user whom the kernel lets read a process's memory: its effective user, or root where the process is not dumpable, as after the exec of a program
-/// with more rights than its user has, or of a file that the user may not read (man 5 proc, man 2 `PR_SET_DUMPABLE`).
+/// The user who may read a process's memory: its effective user, or root where the process is not dumpable. That is so after the exec of a program with
+/// more rights than its user has, or of a file that the user may not read (man 5 proc, man 2 `PR_SET_DUMPABLE`).
 ///
 /// Errors: the process has ended (`is_gone`).
 pub fn reader(root: &Root, pid: u32) -> Result<u32, KernelError> {

@@ -304,6 +304,7 @@ fn ensure_same_program(client: &Client) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heat::Coverage;
 
     #[test]
     fn a_client_whose_page_tables_are_unknown_is_not_scanned() {
@@ -318,6 +319,18 @@ mod tests {
     fn a_scan_keeps_no_more_regions_than_there_is_room_for() {
         let most = |room| options(ObserveOptions::default(), room).most_regions as u64;
         assert_eq!([0, 7, MOST_REGIONS, u64::MAX].map(most), [0, 7, MOST_REGIONS, MOST_REGIONS]);
+    }
+
+    #[test]
+    fn a_scan_of_a_client_takes_no_longer_than_others_can_wait() {
+        let of = |max_slowdown| options(ObserveOptions { max_slowdown, ..ObserveOptions::default() }, 7);
+        let coverage = of(Some(Slowdown(0.01))).coverage;
+        assert!(
+            matches!(coverage, Coverage::Sample { size: Bytes(u64::MAX), longest: Some(LONGEST), .. }),
+            "{coverage:?}"
+        );
+        let slowdowns = [Some(Slowdown(0.01)), Some(Slowdown(0.4)), None].map(|asked| of(asked).max_slowdown);
+        assert_eq!(slowdowns, [Some(SLOWDOWN), Some(Slowdown(0.4)), None]);
     }
 
     #[test]
