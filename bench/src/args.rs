@@ -5,6 +5,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use crate::beside::{self, BesideArguments};
 use crate::common::Common;
 use crate::compare::{self, ChaseArguments, FingerprintArguments, LocalArguments, MemcachedArguments, SweepArguments};
 use crate::document::{self, DocumentArguments};
@@ -37,6 +38,7 @@ Examples:
   hugepilot-bench pilot --quick                         the pilot over time, scenario by scenario
   hugepilot-bench felt memcached --quick                what promoting does to response times and throughput meanwhile
   hugepilot-bench io --quick                            huge pages to be had while writers fill the page cache
+  hugepilot-bench beside memcached -- hugepilot scan     any command beside a program under load
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
   hugepilot-bench document --check                      whether docs/REPRODUCTION.md says what the kept results say
 
@@ -76,6 +78,9 @@ pub enum BenchCommand {
     /// What promotion does to a running program: throughput and response times while it goes on, in windows of 250 ms.
     #[command(after_help = felt::EXAMPLES)]
     Felt(FeltArguments),
+    /// Another command beside a workload under load, such as `hugepilot trial`.
+    #[command(after_help = beside::EXAMPLES)]
+    Beside(BesideArguments),
     /// PostgreSQL: a server of many processes, with a reserved pool and with hugepilot.
     #[command(after_help = postgres::EXAMPLES)]
     Postgres(PostgresArguments),
@@ -165,6 +170,7 @@ impl BenchCommand {
             BenchCommand::Postgres(arguments) => arguments.run(),
             BenchCommand::Servers(arguments) => arguments.run(),
             BenchCommand::Io(arguments) => arguments.run(),
+            BenchCommand::Beside(arguments) => arguments.run(),
             BenchCommand::Report(ReportArguments { file, plot }) => retell(&file, plot.as_deref()),
             BenchCommand::Document(arguments) => arguments.run(),
             BenchCommand::Bound(child) => match child.run()? {},

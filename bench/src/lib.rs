@@ -12,6 +12,7 @@
 mod values;
 
 mod args;
+mod beside;
 mod common;
 mod compare;
 mod comparison;

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use heat::units::{Bytes, Nanos, Slowdown};
+use pilot::decide::GainPercent;
 use pilot::engine::shared_state::{COLLAPSE_CLASSES, Counts, State, TargetState};
 use pilot::words::name;
 use prometheus_client::collector::Collector;
@@ -101,6 +102,22 @@ const TARGET_GAUGES: &[Gauge<TargetState>] = &[
     gauge("hugepilot_target_page_tables_bytes", "Memory that a target's page tables take", |target| {
         bytes(target.page_tables_bytes)
     }),
+    gauge(
+        "hugepilot_target_forecast_gain_ratio",
+        "Speed that huge pages would likely gain a target that is only observed, 0.1 for 10 %; absent if it uses no CPU time",
+        |target| forecast_gain(target, |gain| gain.likely),
+    ),
+    gauge("hugepilot_target_forecast_gain_low_ratio", "The low end of that forecast", |target| {
+        forecast_gain(target, |gain| gain.low)
+    }),
+    gauge("hugepilot_target_forecast_gain_high_ratio", "The high end of that forecast", |target| {
+        forecast_gain(target, |gain| gain.high)
+    }),
+    gauge(
+        "hugepilot_target_forecast_huge_bytes",
+        "Memory that would be put on huge pages in a target that is only observed",
+        |target| target.forecast.and_then(|forecast| bytes(forecast.would_pay_bytes)),
+    ),
     gauge("hugepilot_target_paused", "1 while a target is left alone on request", |target| Some(flag(target.paused))),
     gauge("hugepilot_target_left_alone", "1 if a target could not be observed when that was last tried", |target| {
         Some(flag(target.left_alone.is_some()))
@@ -113,6 +130,10 @@ const fn gauge<T>(name: &'static str, help: &'static str, value: fn(&T) -> Optio
 
 const fn counter(name: &'static str, help: &'static str, value: fn(&State) -> f64) -> Counter {
     Counter { name, help, value }
+}
+
+fn forecast_gain(target: &TargetState, of: fn(GainPercent) -> f64) -> Option<f64> {
+    target.forecast?.gain_percent.map(|gain| of(gain) / 100.0)
 }
 
 fn bytes(bytes: Bytes) -> Option<f64> {

@@ -30,8 +30,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 ///
 /// Errors: the configuration is wrong or names no target, rights are missing, another daemon runs, or this machine has no tracker.
 pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
-    let config = Config::read(&args.config)?;
-    config.ensure_targets(&args.config)?;
+    let config = Config::read_or_observe(&args.config)?;
     require::acting(config.tracker)?;
     let _only_one = lock::only_one(&args.daemon.socket)?;
     let stop = Stop::on(&[Signal::TERM, Signal::INT], SecondSignal::Waits)?;
@@ -57,7 +56,7 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     // Start threads after that. The daemon can do without control socket and metrics, for example if /run is full or read-only.
     let _control = ControlServer::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
     daemon.serve_metrics();
-    say(format_args!("piloting, as {} says", args.config.display()));
+    say(begun(&args.config));
     service::ready(&daemon.summary());
     daemon.run(&reload);
     drop(daemon);
@@ -106,8 +105,7 @@ impl Daemon<'_> {
     /// Reloads the configuration. An invalid one changes nothing.
     fn reload(&mut self) {
         service::reloading();
-        let read = Config::read(self.path).and_then(|config| config.ensure_targets(self.path).map(|()| config));
-        match read.map_err(anyhow::Error::from).and_then(|config| self.change(config)) {
+        match Config::read_or_observe(self.path).map_err(anyhow::Error::from).and_then(|config| self.change(config)) {
             Ok(()) => say(format_args!("read {} anew", self.path.display())),
             Err(error) => say(format_args!("the configuration stays as it was: {error:#}")),
         }
@@ -211,6 +209,18 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
         max_cpu: config.max_cpu,
         max_slowdown: config.max_slowdown,
     })
+}
+
+fn begun(path: &Path) -> String {
+    if path.exists() {
+        format!("piloting, as {} says", path.display())
+    } else {
+        format!(
+            "piloting, but there is no {}: all programs of 64 MiB and more are observed, and nothing is promoted; `hugepilot status` shows \
+             what they would gain",
+            path.display()
+        )
+    }
 }
 
 /// The tracker that reads page tables no longer needs it; other trackers still need it for page frame numbers.

@@ -73,6 +73,11 @@ pub fn walk_cost(footprint: Bytes, measuring: impl FnOnce()) -> (WalkCost, &'sta
     }
 }
 
+/// The same without measuring: as measured here since boot, otherwise as other machines showed.
+pub fn kept_walk_cost(footprint: Bytes) -> WalkCost {
+    cached().and_then(|costs| WalkCost::at(&costs, footprint)).unwrap_or(WalkCost::UNCALIBRATED)
+}
+
 /// The cost of a walk with memory of each size, ascending; measured unless that was done since boot. `measuring` is called before the seconds of
 /// measuring begin.
 ///

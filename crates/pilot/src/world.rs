@@ -8,7 +8,7 @@ use std::io;
 use std::time::Instant;
 
 use heat::units::{Address, Bytes, Nanos, Pages};
-use heat::{Heat, MemoryState, PageSet, TrackerKind};
+use heat::{Heat, MemoryState, PageSet, TrackerKind, WalkCost};
 use hugepilot_os::stop::{Stop, Stopped};
 use kernel::probe::CollapseTimes;
 use kernel::process::{FamilyUsage, ProcessStatus};
@@ -119,6 +119,9 @@ pub trait World {
 
     /// What is present and what is huge, without observing. Errors: as [`observe::Tracker::survey`].
     fn survey(&mut self, process: Process) -> Result<Heat, ObserveError>;
+
+    /// What a page walk costs with so much memory in use: as measured here since boot, otherwise as other machines showed. Measures nothing.
+    fn walk_cost(&self, footprint: Bytes) -> WalkCost;
 
     /// Adds the shared memory that other processes have populated.
     fn complete(&self, heat: &mut Heat);

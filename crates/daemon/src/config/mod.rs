@@ -8,7 +8,7 @@ mod reclaim;
 mod section;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -21,10 +21,12 @@ use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 use observe::{ObserveOptions, TrackerChoice};
 use pilot::decide::{Allowance, Fairness};
-use pilot::scope::{Matcher, Pid, Rule, Scope};
+use pilot::scope::{Matcher, Mode, Pid, Rule, Scope};
 
 /// The longest window of the daemon.
 const LONGEST_WINDOW: Nanos = Nanos(60_000_000_000);
+/// Without a configuration, programs with less memory are not observed.
+const OBSERVED_FROM: Bytes = Bytes(64 << 20);
 /// The limit on a configuration file: hundreds of rules.
 const LONGEST: Bytes = Bytes(256 << 10);
 
@@ -95,23 +97,45 @@ impl Config {
         Self::parse(&text).map_err(|mistake| ConfigError::Wrong { path: path.to_owned(), mistake })
     }
 
+    /// Reads a configuration file, or, where there is none at the default path, takes [`Config::observing`].
+    ///
+    /// Errors: as [`Config::read`], and a file that names no target.
+    pub fn read_or_observe(path: &Path) -> Result<Self, ConfigError> {
+        match Self::read(path) {
+            Err(ConfigError::Read { reason, .. })
+                if path == Path::new(Self::PATH) && reason.kind() == io::ErrorKind::NotFound =>
+            {
+                Ok(Self::observing())
+            }
+            read => read.and_then(|config| config.ensure_targets(path).map(|()| config)),
+        }
+    }
+
+    /// Observes every program above 64 MiB, and promotes nothing.
+    pub fn observing() -> Self {
+        let matcher = Matcher { name: Some("*".parse().expect("a pattern")), ..Matcher::default() };
+        let rule = Rule { matcher, children: false, weight: 1.0, mode: Mode::Observe };
+        Self { min_size: OBSERVED_FROM, scope: Scope::new(vec![rule], Vec::new()), ..Self::default() }
+    }
+
     /// Parses the text of a configuration.
     ///
     /// Errors: the text is not TOML, has an unknown key or a bad value, or has a rule that names no process.
     pub fn parse(text: &str) -> Result<Self, Mistake> {
         let mut file = Section::of_file(text)?;
         let mut config = Self::default();
+        let mode = file.value("mode", parse_piloting_mode)?.unwrap_or_default();
         config.set_watching(&mut file)?;
         config.set_spending(&mut file)?;
         config.metrics = file.value("metrics", MetricsPlace::from_str)?;
-        let mode = file.value("metrics-mode", parse_mode)?;
-        if let (Some(MetricsPlace::Socket { mode, .. }), Some(given)) = (&mut config.metrics, mode) {
+        let metrics_mode = file.value("metrics-mode", parse_mode)?;
+        if let (Some(MetricsPlace::Socket { mode, .. }), Some(given)) = (&mut config.metrics, metrics_mode) {
             *mode = given;
         }
         config.reclaim = file.table("reclaim")?.map(reclaim::options).transpose()?;
         let (targets, never) = (file.sections("target")?, file.sections("never")?);
         file.finish()?;
-        let rules = targets.into_iter().map(rule).collect::<Result<_, _>>()?;
+        let rules = targets.into_iter().map(|target| rule(target, mode)).collect::<Result<_, _>>()?;
         let never = never.into_iter().map(never_rule).collect::<Result<_, _>>()?;
         Ok(Self { scope: Scope::new(rules, never), ..config })
     }
@@ -155,10 +179,12 @@ fn set<T>(place: &mut T, given: Option<T>) {
     }
 }
 
-fn rule(mut section: Section<'_>) -> Result<Rule, Mistake> {
+/// `for_all`: the mode of rules that name none.
+fn rule(mut section: Section<'_>, for_all: Mode) -> Result<Rule, Mistake> {
     let children = section.flag("children")?.unwrap_or(false);
     let weight = section.value("weight", parse_weight)?.unwrap_or(1.0);
-    Ok(Rule { matcher: matcher(section, "target")?, children, weight })
+    let mode = section.value("mode", parse_piloting_mode)?.unwrap_or(for_all);
+    Ok(Rule { matcher: matcher(section, "target")?, children, weight, mode })
 }
 
 fn never_rule(section: Section<'_>) -> Result<Matcher, Mistake> {
@@ -191,6 +217,14 @@ fn parse_fairness(text: &str) -> Result<Fairness, String> {
 /// alive.
 fn parse_window(text: &str) -> Result<Nanos, TimeError> {
     Nanos::parse_within(text, ObserveOptions::SHORTEST_WINDOW..=LONGEST_WINDOW, "from 100ms to 1m")
+}
+
+fn parse_piloting_mode(text: &str) -> Result<Mode, String> {
+    match text {
+        "observe" => Ok(Mode::Observe),
+        "promote" => Ok(Mode::Promote),
+        _ => Err(format!("'{text}' is no mode: write observe or promote")),
+    }
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {
@@ -275,7 +309,7 @@ mod tests {
         let text = "tracker = 'idle-page'\nwindow = '2s'\nallow-stall = true\nmax-cpu = '0.5%'\nmax-growth = 0\n\
                     max-huge = '8G'\ninclude-shared = true\ninclude-interleaved = true\nmax-slowdown = '20%'\nfairness = 'share'\nmin-size = '1G'\n\
                     give-back = false\nmetrics = '[::1]:80'\n[[target]]\npid = 7\nname = 'a*'\nexe = '/b'\ncgroup = '/c'\n\
-                    container = 'abcdef'\nchildren = true\nweight = 2\n[[never]]\nname = 'd'\n";
+                    container = 'abcdef'\nchildren = true\nweight = 2\nmode = 'observe'\n[[never]]\nname = 'd'\n";
         let matcher = Matcher {
             pid: Some(Pid::Number(7)),
             name: Some("a*".parse().unwrap()),
@@ -305,7 +339,7 @@ mod tests {
             give_back: false,
             metrics: Some("[::1]:80".parse().unwrap()),
             reclaim: None,
-            scope: Scope::new(vec![Rule { matcher, children: true, weight: 2.0 }], vec![never]),
+            scope: Scope::new(vec![Rule { matcher, children: true, weight: 2.0, mode: Mode::Observe }], vec![never]),
         };
         assert_eq!(Config::parse(text), Ok(expected));
     }
@@ -399,6 +433,20 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let absent = Config::read(&path).unwrap_err().to_string();
         assert!(absent.contains("hugepilot.toml") && absent.contains("`hugepilot config` prints one"), "{absent}");
+        assert!(Config::read_or_observe(&path).is_err(), "only the default file may be absent");
+        assert!(Config::observing().ensure_targets(&path).is_ok());
+        assert!(Config::observing().scope.rules().iter().all(|rule| rule.mode == Mode::Observe));
+    }
+
+    #[test]
+    fn a_mode_holds_for_all_rules_that_name_none() {
+        let modes = |text: &str| -> Vec<Mode> {
+            Config::parse(text).unwrap().scope.rules().iter().map(|rule| rule.mode).collect()
+        };
+        let rules = "[[target]]\nname = 'a'\n[[target]]\nname = 'b'\nmode = 'promote'\n";
+        assert_eq!(modes(rules), [Mode::Promote, Mode::Promote]);
+        assert_eq!(modes(&format!("mode = 'observe'\n{rules}")), [Mode::Observe, Mode::Promote]);
+        assert_eq!(error("mode = 'watch'\n"), "mode in line 1: 'watch' is no mode: write observe or promote");
     }
 
     proptest! {

@@ -22,11 +22,12 @@ use launch::watch::{Seen, TreeSample};
 use observe::census::Fixed;
 use observe::{Census, Spare, Waited};
 use pilot::act::{Outcome, Refusal, Times};
-use pilot::decide::{Allowance, Fairness, Limits, Past, Plan, Reason, Spent, decide};
+use pilot::decide::{Allowance, Fairness, GainPercent, Limits, Past, Plan, Reason, Spent, decide};
 use pilot::engine::shared_state::{
-    BudgetState, ClientState, Counts, DecisionResult, DecisionState, State, TargetState,
+    BudgetState, ClientState, Counts, DecisionResult, DecisionState, ForecastState, State, TargetState,
 };
 use pilot::group::GroupSeen;
+use pilot::scope::Mode;
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
 use trial::{Arm, Trial, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading};
 
@@ -98,6 +99,24 @@ fn memcached() -> TargetState {
     }
 }
 
+/// A target that is only observed.
+fn observed() -> TargetState {
+    TargetState {
+        pid: 4343,
+        start_ticks: 100,
+        name: "java".to_owned(),
+        mode: Mode::Observe,
+        forecast: Some(ForecastState {
+            gain_percent: Some(GainPercent { low: 3.0, likely: 6.0, high: 9.0 }),
+            would_pay_bytes: Bytes(2 << 30),
+            growth_bytes: Bytes(1 << 20),
+        }),
+        rss_bytes: Bytes(3 << 30),
+        scanned_ns_ago: Some(Nanos(12_000_000_000)),
+        ..TargetState::default()
+    }
+}
+
 /// An action this many seconds ago.
 fn decided(seconds: u64, done: DecisionResult, reason: Reason) -> DecisionState {
     DecisionState {
@@ -110,7 +129,7 @@ fn decided(seconds: u64, done: DecisionResult, reason: Reason) -> DecisionState 
     }
 }
 
-/// A pilot with three targets: one gains, one is paused, one cannot be observed and has a malicious name.
+/// A pilot with four targets: one gains, one is paused, one cannot be observed and has a malicious name, one is only observed.
 pub(super) fn pilot_state() -> State {
     let paused = TargetState {
         pid: 77,
@@ -148,7 +167,7 @@ pub(super) fn pilot_state() -> State {
             given_back: 1,
             collapse_classes: vec![0, 0, 1000, 24, 0, 0, 0, 0, 0],
         },
-        targets: vec![memcached(), paused, left_alone],
+        targets: vec![memcached(), paused, left_alone, observed()],
         clients: vec![ClientState {
             pid: 900,
             start_ticks: 3,

@@ -31,6 +31,7 @@ mod promote;
 mod reclaim;
 mod recording;
 mod run;
+mod scan;
 mod soak;
 mod support;
 mod survey;
@@ -132,6 +133,7 @@ fn main() -> ExitCode {
         page::trials(),
         live_view::trials(),
         explain::trials(),
+        scan::trials(),
         survey::trials(),
         color::trials(),
     ];

@@ -5,12 +5,12 @@
 
 use heat::walk_cost::MOST_COUNTED;
 use heat::{WalkCost, WalkShare};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::decide::Plan;
 
 /// Speed gained, in percent: 20 means that the target does 1.2 times as much in the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GainPercent {
     /// Probably at least this.
     pub low: f64,

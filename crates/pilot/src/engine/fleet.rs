@@ -24,7 +24,7 @@ use crate::engine::pilot_summary::PilotSummary;
 use crate::engine::shared::{add_others, huge_in_any};
 use crate::engine::shared_state::{GiveBackRequest, SharedState};
 use crate::engine::watching::Watching;
-use crate::scope::{Enrolled, Scope};
+use crate::scope::{Enrolled, Mode, Scope};
 
 /// How often resident memory, and the machine's, is polled; each poll reads one small file per process.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -259,7 +259,7 @@ impl Fleet {
         let somebody_waits = !self.due(pilot).is_empty();
         self.own_pressure.note(pilot.busy(), pilot.now());
         self.shortage = pilot.world.memory(self.own_pressure).and_then(|state| state.shortage());
-        for &Enrolled { process, weight } in &self.alive {
+        for &Enrolled { process, weight, mode } in &self.alive {
             let Some(status) = pilot.world.status(process) else { continue };
             self.largest = self.largest.max(status.vm_rss);
             if status.vm_rss < self.rules.min_size {
@@ -272,7 +272,7 @@ impl Fleet {
                 member.restore(process, pilot);
                 member
             });
-            member.weight = weight;
+            (member.weight, member.mode) = (weight, mode);
             member.notice(&status, now);
             if self.shared_state.is_paused(process) {
                 member.clear_demand(now);
@@ -289,8 +289,9 @@ impl Fleet {
         if self.shortage.is_none() || !self.gives_back() || self.next_relief > pilot.now() {
             return;
         }
-        for (process, member) in self.members.iter_mut().filter(|(process, _)| !self.shared_state.is_paused(**process))
-        {
+        let is_piloted =
+            |process: &Process, member: &Member| member.mode == Mode::Promote && !self.shared_state.is_paused(*process);
+        for (process, member) in self.members.iter_mut().filter(|(process, member)| is_piloted(process, member)) {
             member.relieve(*process, pilot, &mut self.pilot_summary);
         }
         self.next_relief = pilot.now() + RELIEF;
@@ -378,6 +379,10 @@ impl Fleet {
         }
         let tells_use = self.is_contended(pilot) || self.gives_back() && self.members[&process].may_hold_waste();
         let Some((mut heat, faults)) = self.scan(process, tells_use, pilot, &stop)? else { return Ok(()) };
+        if self.members[&process].mode == Mode::Observe {
+            self.note_forecast(process, heat, &faults, pilot);
+            return Ok(());
+        }
         let huge_elsewhere = huge_in_any(self.others(process).map(|member| &member.view));
         let turn = self.turn(pilot, &stop);
         let member = self.members.get_mut(&process).expect("still known");

@@ -22,7 +22,9 @@ use crate::engine::done::LastDone;
 use crate::engine::pilot::{Acted, Pilot, on_record, promotions};
 use crate::engine::pilot_summary::{PilotSummary, ProgramSummary};
 use crate::engine::shared::{Piece, SharedView, mapped_small};
+use crate::engine::shared_state::ForecastState;
 use crate::engine::unfinished::Unfinished;
+use crate::scope::Mode;
 use crate::world::Promoted;
 
 /// The interval between scans while promoting still pays.
@@ -57,6 +59,9 @@ pub(super) struct Member {
     pub(super) faults_per_second: f64,
     pub(super) parent: u32,
     pub(super) weight: f64,
+    pub(super) mode: Mode,
+    /// What it would gain, where it is only observed.
+    pub(super) forecast: Option<ForecastState>,
     pub(super) next_scan: Instant,
     /// Others wait for what it promotes for them; it goes first.
     pub(super) is_awaited: bool,
@@ -104,6 +109,8 @@ impl Member {
             faults_per_second: 0.0,
             parent: 0,
             weight,
+            mode: Mode::default(),
+            forecast: None,
             next_scan: now,
             is_awaited: false,
             interval: SOONEST,

@@ -11,6 +11,7 @@ mod done;
 mod family;
 mod fleet;
 mod member;
+mod observing;
 mod pilot;
 mod pilot_summary;
 mod quota;

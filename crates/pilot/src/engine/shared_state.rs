@@ -16,7 +16,8 @@ use reclaim::ReclaimState;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::Clients;
-use crate::decide::{Fairness, Reason};
+use crate::decide::{Fairness, GainPercent, Reason};
+use crate::scope::Mode;
 
 /// The most requests that wait for the loop; further ones are refused.
 const MOST_REQUESTS: usize = 64;
@@ -131,6 +132,12 @@ pub struct TargetState {
     pub uid: u32,
     /// Its weight against other targets when memory on huge pages is divided by weight.
     pub weight: f64,
+    /// What is done to it.
+    #[serde(default)]
+    pub mode: Mode,
+    /// What it would gain, where it is only observed and has been scanned.
+    #[serde(default)]
+    pub forecast: Option<ForecastState>,
     /// Whether it is paused on request.
     pub paused: bool,
     /// Resident memory.
@@ -164,6 +171,17 @@ pub struct TargetState {
     pub reasons: BTreeMap<Reason, u64>,
     /// The last few actions, oldest first.
     pub last_decisions: Vec<DecisionState>,
+}
+
+/// What promoting would do for a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ForecastState {
+    /// The speed that it would gain, in percent; None if it used no CPU time.
+    pub gain_percent: Option<GainPercent>,
+    /// Memory that would be put on huge pages.
+    pub would_pay_bytes: Bytes,
+    /// Memory growth by that.
+    pub growth_bytes: Bytes,
 }
 
 /// The result of a decision.

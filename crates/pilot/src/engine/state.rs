@@ -74,6 +74,8 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         name: member.name.clone(),
         uid: member.uid,
         weight: member.weight,
+        mode: member.mode,
+        forecast: member.forecast,
         paused: false,
         rss_bytes: member.last.map_or(member.shared_rss + member.private_rss, |last| last.rss),
         huge_bytes: last.huge,

@@ -17,8 +17,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
-use heat::units::{Address, Nanos, Pages, Slowdown};
-use heat::{Heat, MemoryState, PageSet, TrackerKind};
+use heat::units::{Address, Bytes, Nanos, Pages, Slowdown};
+use heat::{Heat, MemoryState, PageSet, TrackerKind, WalkCost};
 use hugepilot_os::nodes::PinnedTo;
 use hugepilot_os::run_directory::RUN_DIRECTORY;
 use hugepilot_os::stop::{Stop, Stopped};
@@ -29,7 +29,7 @@ use kernel::process::{FamilyUsage, ProcessStatus, descendants, own_cpu_time};
 use kernel::target::{Process, Target, TargetError};
 use kernel::{KernelError, Root, cpu};
 use observe::{Contents, FaultRates, Faults, ObserveError, ObserveOptions, Tracker, Waited, Waits, Whose};
-use observe::{keep_away_from, populated};
+use observe::{calibrate, keep_away_from, populated};
 
 use crate::decide::{Allowance, OwnPressure};
 use crate::engine::shared_state::ServingTime;
@@ -178,6 +178,10 @@ impl World for Machine {
     fn survey(&mut self, process: Process) -> Result<Heat, ObserveError> {
         let target = self.target(process)?;
         self.tracker.survey(&target)
+    }
+
+    fn walk_cost(&self, footprint: Bytes) -> WalkCost {
+        calibrate::kept_walk_cost(footprint)
     }
 
     fn complete(&self, heat: &mut Heat) {

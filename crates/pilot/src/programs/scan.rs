@@ -20,7 +20,7 @@ use crate::world::World;
 /// A program that keeps less of a CPU busy gains nothing that anybody would notice.
 pub const IDLE_CPUS: f64 = 0.01;
 /// Gains below this many percent are not worth a trial.
-const WORTH_A_TRIAL: f64 = 1.0;
+pub const WORTH_A_TRIAL: f64 = 1.0;
 /// Page tables that are worth freeing.
 const MUCH_IN_PAGE_TABLES: Bytes = Bytes(64 << 20);
 const WINDOW: Nanos = Nanos(200_000_000);

@@ -16,6 +16,7 @@ use crate::scope::matcher::Facts;
 use kernel::Root;
 use kernel::process::Stat;
 use kernel::target::Process;
+use serde::{Deserialize, Serialize};
 
 /// A new process is judged again after this time, since fork comes before exec; then after twice as long, and so on.
 const SOONEST: Duration = Duration::from_secs(1);
@@ -31,6 +32,19 @@ pub struct Rule {
     pub children: bool,
     /// Their weight against others when memory on huge pages is divided by weight; above 0.
     pub weight: f64,
+    /// What is done to them.
+    pub mode: Mode,
+}
+
+/// What is done to a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// It is observed, and what it would gain is forecast.
+    Observe,
+    /// What pays is promoted.
+    #[default]
+    Promote,
 }
 
 /// A process under the pilot.
@@ -40,6 +54,8 @@ pub struct Enrolled {
     pub process: Process,
     /// Its weight against others.
     pub weight: f64,
+    /// What is done to it.
+    pub mode: Mode,
 }
 
 /// The programs under a pilot.
@@ -77,7 +93,10 @@ impl Scope {
 
     /// One process, with its descendants if wanted.
     pub fn process(process: Process, children: bool) -> Self {
-        Self::new(vec![Rule { matcher: Matcher::process(process), children, weight: 1.0 }], Vec::new())
+        Self::new(
+            vec![Rule { matcher: Matcher::process(process), children, weight: 1.0, mode: Mode::Promote }],
+            Vec::new(),
+        )
     }
 
     /// The rules that select.
@@ -212,7 +231,8 @@ impl Scope {
 
     fn enrolled(&self, known: &Known) -> Option<Enrolled> {
         let rule = known.matched.first().into_iter().chain(known.inherited.first()).min()?;
-        (!known.barred).then(|| Enrolled { process: known.process, weight: self.rules[*rule].weight })
+        let Rule { weight, mode, .. } = self.rules[*rule];
+        (!known.barred).then_some(Enrolled { process: known.process, weight, mode })
     }
 }
 
@@ -266,7 +286,7 @@ mod tests {
     }
 
     fn rule(name: &str, children: bool, weight: f64) -> Rule {
-        Rule { matcher: named(name), children, weight }
+        Rule { matcher: named(name), children, weight, mode: Mode::Promote }
     }
 
     fn scope(rules: &[Rule], never: &[Matcher]) -> Scope {
@@ -336,7 +356,10 @@ mod tests {
         assert_eq!(pids(&scope.census(&root, now)), NOBODY);
         write(&root, 5, "db", 1, 3);
         let enrolled = scope.census(&root, now);
-        assert_eq!(enrolled, [Enrolled { process: Process { pid: 5, start_ticks: 3 }, weight: 1.0 }]);
+        assert_eq!(
+            enrolled,
+            [Enrolled { process: Process { pid: 5, start_ticks: 3 }, weight: 1.0, mode: Mode::Promote }]
+        );
     }
 
     #[test]
@@ -381,7 +404,7 @@ mod tests {
         let (_tree, root) = tree(&[(5, "db", 1, 1)]);
         let of = |pid| {
             let matcher = Matcher { pid: Some(Pid::Number(pid)), ..Matcher::default() };
-            scope(&[Rule { matcher, children: false, weight: 1.0 }], &[])
+            scope(&[Rule { matcher, children: false, weight: 1.0, mode: Mode::Promote }], &[])
         };
         let (mut known, mut unknown) = (of(5), of(6));
         assert_eq!(
@@ -410,7 +433,10 @@ mod tests {
         fs::write(root.path("proc/5/cgroup"), "0::/system.slice/db.service/worker\n").unwrap();
         std::os::unix::fs::symlink("/usr/bin/db", root.path("proc/5/exe")).unwrap();
         let taken = |matcher| {
-            pids(&scope(&[Rule { matcher, children: false, weight: 1.0 }], &[]).census(&root, Instant::now()))
+            pids(
+                &scope(&[Rule { matcher, children: false, weight: 1.0, mode: Mode::Promote }], &[])
+                    .census(&root, Instant::now()),
+            )
         };
         let directory = Some("/sys/fs/cgroup/system.slice/db.service".to_owned());
         assert_eq!(taken(Matcher { cgroup: directory, ..Matcher::default() }), [5]);

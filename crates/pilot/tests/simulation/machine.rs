@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use heat::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
-use heat::{Heat, MemoryState, PageSet, TrackerKind};
+use heat::{Heat, MemoryState, PageSet, TrackerKind, WalkCost};
 use hugepilot_os::stop::{Stop, Stopped};
 use kernel::KernelError;
 use kernel::probe::CollapseTimes;
@@ -19,7 +19,7 @@ use kernel::process::{FamilyUsage, ProcessStatus};
 use kernel::target::{Process, TargetError};
 use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use pilot::decide::OwnPressure;
-use pilot::scope::{Enrolled, Scope};
+use pilot::scope::{Enrolled, Mode, Scope};
 use pilot::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
 use crate::program::{PAGES, Program};
@@ -320,7 +320,7 @@ impl World for Handle {
     fn census(&mut self, _: &mut Scope) -> Vec<Enrolled> {
         let machine = &mut *self.0.borrow_mut();
         machine.spend(Nanos(machine.programs.len() as u64 * STATUS.0));
-        machine.programs.keys().map(|&process| Enrolled { process, weight: 1.0 }).collect()
+        machine.programs.keys().map(|&process| Enrolled { process, weight: 1.0, mode: Mode::Promote }).collect()
     }
 
     fn status(&self, process: Process) -> Option<ProcessStatus> {
@@ -383,6 +383,10 @@ impl World for Handle {
         heat.regions.iter_mut().for_each(|region| region.walks_per_second = 0.0);
         machine.spend(SURVEY);
         Ok(heat)
+    }
+
+    fn walk_cost(&self, _footprint: Bytes) -> WalkCost {
+        WalkCost::UNCALIBRATED
     }
 
     fn complete(&self, _: &mut Heat) {}

@@ -2,7 +2,9 @@
 
 use heat::units::{Bytes, Nanos, Slowdown};
 use heat::{Meaning, TrackerKind};
-use pilot::engine::shared_state::{ClientState, Counts, DecisionState, State, TargetState};
+use pilot::engine::shared_state::{ClientState, Counts, DecisionState, ForecastState, State, TargetState};
+use pilot::programs::scan::WORTH_A_TRIAL;
+use pilot::scope::Mode;
 use pilot::words::{self, count, count_of, duration, name, percent, printable, rate};
 
 use super::joined;
@@ -137,10 +139,17 @@ fn targets(targets: &[TargetState]) -> Vec<String> {
         .right("walks now", |target| or_dash(target.walks_per_second.map(rate)))
         .right("page faults", |target| rate(target.faults_per_second))
         .right("page tables", |target| target.page_tables_bytes)
+        .right("would gain", |target| or_dash(target.forecast.map(|forecast| would_gain(&forecast))))
         .right("may have", |target| target.may_have_bytes.map_or("no limit".to_owned(), |most| most.to_string()))
         .right("last scan", |target| target.scanned_ns_ago.map_or("not yet".to_owned(), ago))
         .left("", |target| remark(target))
         .lines()
+}
+
+fn would_gain(forecast: &ForecastState) -> String {
+    forecast
+        .gain_percent
+        .map_or("idle".to_owned(), |gain| format!("{:.0} % ({:.0} to {:.0})", gain.likely, gain.low, gain.high))
 }
 
 fn ago(time: Nanos) -> String {
@@ -151,8 +160,17 @@ fn remark(target: &TargetState) -> String {
     match &target.left_alone {
         _ if target.paused => "paused".to_owned(),
         Some(why) => printable(why, REASON_LIMIT),
+        None if target.mode == Mode::Observe => observed_only(target),
         None if target.promoted_bytes == Bytes(0) => nothing_promoted(target),
         None => String::new(),
+    }
+}
+
+fn observed_only(target: &TargetState) -> String {
+    let gain = target.forecast.and_then(|forecast| forecast.gain_percent).map_or(0.0, |gain| gain.likely);
+    match gain >= WORTH_A_TRIAL {
+        true => format!("only observed; `hugepilot trial {}` proves the gain", target.pid),
+        false => "only observed".to_owned(),
     }
 }
 

@@ -5,13 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use super::{Daemon, MIB, slowly, socket, target, wait_until_huge};
+use super::{Daemon, MIB, OFTEN, slowly, socket, target, wait_until_huge};
 use crate::support::{Program, Ran, as_user, binary, finish, number, program_command, public_copy, wait_until};
 
 crate::trials!(
     whoever_is_paused_is_left_alone_until_resumed,
     everything_is_paused_and_resumed,
     a_pause_ends_what_goes_on,
+    who_is_only_observed_is_told_what_it_would_gain,
     what_is_given_back_stays_so,
     users_steer_their_own_processes_and_no_others,
 );
@@ -48,6 +49,23 @@ fn everything_is_paused_and_resumed() {
     assert_eq!((scans(), program.huge_bytes()), (before, 0), "a newcomer would have been scanned");
     assert_eq!(daemon.status()["paused"], true);
     assert!(daemon.ask("resume").status.success());
+    wait_until_huge(&program, 60 * MIB);
+}
+
+fn who_is_only_observed_is_told_what_it_would_gain() {
+    let (program, other) =
+        (Program::start("map=64M fill ready read=all"), Program::start("map=64M fill ready read=all"));
+    let observe = format!("{}mode = 'observe'\n", target(&[&program]));
+    let daemon = Daemon::start(&format!("{observe}{}", target(&[&other])));
+    wait_until_huge(&other, 60 * MIB);
+    let state = || daemon.target(program.pid).expect("a target");
+    let would_gain = || state()["forecast"]["gain_percent"]["likely"].as_f64();
+    wait_until("a forecast", || would_gain() > Some(0.0));
+    assert_eq!((state()["mode"].as_str(), program.huge_bytes()), (Some("observe"), 0), "{}", state());
+    assert!(number(&state()["forecast"], "would_pay_bytes") >= 60 * MIB, "{}", state());
+    let shown = daemon.ask("status").stdout;
+    assert!(shown.contains("only observed"), "{shown}");
+    daemon.reload(&format!("{OFTEN}{}", target(&[&program, &other])), "anew");
     wait_until_huge(&program, 60 * MIB);
 }
 
