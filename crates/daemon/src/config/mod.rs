@@ -21,7 +21,7 @@ use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 use observe::{ObserveOptions, TrackerChoice};
 use pilot::decide::{Allowance, Fairness};
-use pilot::scope::{Matcher, Mode, Pid, Rule, Scope};
+use pilot::scope::{Matcher, Pid, PilotMode, Rule, Scope};
 
 /// The longest window of the daemon.
 const LONGEST_WINDOW: Nanos = Nanos(60_000_000_000);
@@ -114,7 +114,7 @@ impl Config {
     /// Observes every program above 64 MiB, and promotes nothing.
     pub fn observing() -> Self {
         let matcher = Matcher { name: Some("*".parse().expect("a pattern")), ..Matcher::default() };
-        let rule = Rule { matcher, children: false, weight: 1.0, mode: Mode::Observe };
+        let rule = Rule { matcher, children: false, weight: 1.0, mode: PilotMode::Observe };
         Self { min_size: OBSERVED_FROM, scope: Scope::new(vec![rule], Vec::new()), ..Self::default() }
     }
 
@@ -180,7 +180,7 @@ fn set<T>(place: &mut T, given: Option<T>) {
 }
 
 /// `for_all`: the mode of rules that name none.
-fn rule(mut section: Section<'_>, for_all: Mode) -> Result<Rule, Mistake> {
+fn rule(mut section: Section<'_>, for_all: PilotMode) -> Result<Rule, Mistake> {
     let children = section.flag("children")?.unwrap_or(false);
     let weight = section.value("weight", parse_weight)?.unwrap_or(1.0);
     let mode = section.value("mode", parse_piloting_mode)?.unwrap_or(for_all);
@@ -219,10 +219,10 @@ fn parse_window(text: &str) -> Result<Nanos, TimeError> {
     Nanos::parse_within(text, ObserveOptions::SHORTEST_WINDOW..=LONGEST_WINDOW, "from 100ms to 1m")
 }
 
-fn parse_piloting_mode(text: &str) -> Result<Mode, String> {
+fn parse_piloting_mode(text: &str) -> Result<PilotMode, String> {
     match text {
-        "observe" => Ok(Mode::Observe),
-        "promote" => Ok(Mode::Promote),
+        "observe" => Ok(PilotMode::Observe),
+        "promote" => Ok(PilotMode::Promote),
         _ => Err(format!("'{text}' is no mode: write observe or promote")),
     }
 }
@@ -339,7 +339,10 @@ mod tests {
             give_back: false,
             metrics: Some("[::1]:80".parse().unwrap()),
             reclaim: None,
-            scope: Scope::new(vec![Rule { matcher, children: true, weight: 2.0, mode: Mode::Observe }], vec![never]),
+            scope: Scope::new(
+                vec![Rule { matcher, children: true, weight: 2.0, mode: PilotMode::Observe }],
+                vec![never],
+            ),
         };
         assert_eq!(Config::parse(text), Ok(expected));
     }
@@ -435,17 +438,17 @@ mod tests {
         assert!(absent.contains("hugepilot.toml") && absent.contains("`hugepilot config` prints one"), "{absent}");
         assert!(Config::read_or_observe(&path).is_err(), "only the default file may be absent");
         assert!(Config::observing().ensure_targets(&path).is_ok());
-        assert!(Config::observing().scope.rules().iter().all(|rule| rule.mode == Mode::Observe));
+        assert!(Config::observing().scope.rules().iter().all(|rule| rule.mode == PilotMode::Observe));
     }
 
     #[test]
     fn a_mode_holds_for_all_rules_that_name_none() {
-        let modes = |text: &str| -> Vec<Mode> {
+        let modes = |text: &str| -> Vec<PilotMode> {
             Config::parse(text).unwrap().scope.rules().iter().map(|rule| rule.mode).collect()
         };
         let rules = "[[target]]\nname = 'a'\n[[target]]\nname = 'b'\nmode = 'promote'\n";
-        assert_eq!(modes(rules), [Mode::Promote, Mode::Promote]);
-        assert_eq!(modes(&format!("mode = 'observe'\n{rules}")), [Mode::Observe, Mode::Promote]);
+        assert_eq!(modes(rules), [PilotMode::Promote, PilotMode::Promote]);
+        assert_eq!(modes(&format!("mode = 'observe'\n{rules}")), [PilotMode::Observe, PilotMode::Promote]);
         assert_eq!(error("mode = 'watch'\n"), "mode in line 1: 'watch' is no mode: write observe or promote");
     }
 

@@ -9,7 +9,7 @@ use heat::units::Bytes;
 use kernel::Root;
 use kernel::process::{ProcessStatus, descendants};
 use kernel::target::Target;
-use pilot::scope::{Mode, Rule, Scope};
+use pilot::scope::{PilotMode, Rule, Scope};
 
 use super::args::TargetOptions;
 
@@ -27,7 +27,7 @@ pub(super) fn find(options: &TargetOptions) -> anyhow::Result<Named> {
         return Ok(Named { target: Target::open(pid)?, has_children: false });
     }
     let root = Root::host();
-    let rule = Rule { matcher: options.matcher(), children: false, weight: 1.0, mode: Mode::Observe };
+    let rule = Rule { matcher: options.matcher(), children: false, weight: 1.0, mode: PilotMode::Observe };
     let found: Vec<u32> =
         Scope::new(vec![rule], Vec::new()).census(&root, Instant::now()).iter().map(|each| each.process.pid).collect();
     let below: Vec<Vec<u32>> = found.iter().map(|&pid| descendants(&root, pid)).collect::<Result<_, _>>()?;

@@ -27,7 +27,7 @@ use pilot::engine::shared_state::{
     BudgetState, ClientState, Counts, DecisionResult, DecisionState, ForecastState, State, TargetState,
 };
 use pilot::group::GroupSeen;
-use pilot::scope::Mode;
+use pilot::scope::PilotMode;
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
 use trial::{Arm, Trial, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading};
 
@@ -105,7 +105,7 @@ fn observed() -> TargetState {
         pid: 4343,
         start_ticks: 100,
         name: "java".to_owned(),
-        mode: Mode::Observe,
+        mode: PilotMode::Observe,
         forecast: Some(ForecastState {
             gain_percent: Some(GainPercent { low: 3.0, likely: 6.0, high: 9.0 }),
             would_pay_bytes: Bytes(2 << 30),

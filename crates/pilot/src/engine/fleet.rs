@@ -24,7 +24,7 @@ use crate::engine::pilot_summary::PilotSummary;
 use crate::engine::shared::{add_others, huge_in_any};
 use crate::engine::shared_state::{GiveBackRequest, SharedState};
 use crate::engine::watching::Watching;
-use crate::scope::{Enrolled, Mode, Scope};
+use crate::scope::{Enrolled, PilotMode, Scope};
 
 /// How often resident memory, and the machine's, is polled; each poll reads one small file per process.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -289,8 +289,9 @@ impl Fleet {
         if self.shortage.is_none() || !self.gives_back() || self.next_relief > pilot.now() {
             return;
         }
-        let is_piloted =
-            |process: &Process, member: &Member| member.mode == Mode::Promote && !self.shared_state.is_paused(*process);
+        let is_piloted = |process: &Process, member: &Member| {
+            member.mode == PilotMode::Promote && !self.shared_state.is_paused(*process)
+        };
         for (process, member) in self.members.iter_mut().filter(|(process, member)| is_piloted(process, member)) {
             member.relieve(*process, pilot, &mut self.pilot_summary);
         }
@@ -379,7 +380,7 @@ impl Fleet {
         }
         let tells_use = self.is_contended(pilot) || self.gives_back() && self.members[&process].may_hold_waste();
         let Some((mut heat, faults)) = self.scan(process, tells_use, pilot, &stop)? else { return Ok(()) };
-        if self.members[&process].mode == Mode::Observe {
+        if self.members[&process].mode == PilotMode::Observe {
             self.note_forecast(process, heat, &faults, pilot);
             return Ok(());
         }

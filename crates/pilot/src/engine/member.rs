@@ -24,7 +24,7 @@ use crate::engine::pilot_summary::{PilotSummary, ProgramSummary};
 use crate::engine::shared::{Piece, SharedView, mapped_small};
 use crate::engine::shared_state::ForecastState;
 use crate::engine::unfinished::Unfinished;
-use crate::scope::Mode;
+use crate::scope::PilotMode;
 use crate::world::Promoted;
 
 /// The interval between scans while promoting still pays.
@@ -59,7 +59,7 @@ pub(super) struct Member {
     pub(super) faults_per_second: f64,
     pub(super) parent: u32,
     pub(super) weight: f64,
-    pub(super) mode: Mode,
+    pub(super) mode: PilotMode,
     /// What it would gain, where it is only observed.
     pub(super) forecast: Option<ForecastState>,
     pub(super) next_scan: Instant,
@@ -109,7 +109,7 @@ impl Member {
             faults_per_second: 0.0,
             parent: 0,
             weight,
-            mode: Mode::default(),
+            mode: PilotMode::default(),
             forecast: None,
             next_scan: now,
             is_awaited: false,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::Clients;
 use crate::decide::{Fairness, GainPercent, Reason};
-use crate::scope::Mode;
+use crate::scope::PilotMode;
 
 /// The most requests that wait for the loop; further ones are refused.
 const MOST_REQUESTS: usize = 64;
@@ -134,7 +134,7 @@ pub struct TargetState {
     pub weight: f64,
     /// What is done to it.
     #[serde(default)]
-    pub mode: Mode,
+    pub mode: PilotMode,
     /// What it would gain, where it is only observed and has been scanned.
     #[serde(default)]
     pub forecast: Option<ForecastState>,

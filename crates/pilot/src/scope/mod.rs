@@ -33,13 +33,13 @@ pub struct Rule {
     /// Their weight against others when memory on huge pages is divided by weight; above 0.
     pub weight: f64,
     /// What is done to them.
-    pub mode: Mode,
+    pub mode: PilotMode,
 }
 
 /// What is done to a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum PilotMode {
     /// It is observed, and what it would gain is forecast.
     Observe,
     /// What pays is promoted.
@@ -55,7 +55,7 @@ pub struct Enrolled {
     /// Its weight against others.
     pub weight: f64,
     /// What is done to it.
-    pub mode: Mode,
+    pub mode: PilotMode,
 }
 
 /// The programs under a pilot.
@@ -94,7 +94,7 @@ impl Scope {
     /// One process, with its descendants if wanted.
     pub fn process(process: Process, children: bool) -> Self {
         Self::new(
-            vec![Rule { matcher: Matcher::process(process), children, weight: 1.0, mode: Mode::Promote }],
+            vec![Rule { matcher: Matcher::process(process), children, weight: 1.0, mode: PilotMode::Promote }],
             Vec::new(),
         )
     }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     fn rule(name: &str, children: bool, weight: f64) -> Rule {
-        Rule { matcher: named(name), children, weight, mode: Mode::Promote }
+        Rule { matcher: named(name), children, weight, mode: PilotMode::Promote }
     }
 
     fn scope(rules: &[Rule], never: &[Matcher]) -> Scope {
@@ -358,7 +358,7 @@ mod tests {
         let enrolled = scope.census(&root, now);
         assert_eq!(
             enrolled,
-            [Enrolled { process: Process { pid: 5, start_ticks: 3 }, weight: 1.0, mode: Mode::Promote }]
+            [Enrolled { process: Process { pid: 5, start_ticks: 3 }, weight: 1.0, mode: PilotMode::Promote }]
         );
     }
 
@@ -404,7 +404,7 @@ mod tests {
         let (_tree, root) = tree(&[(5, "db", 1, 1)]);
         let of = |pid| {
             let matcher = Matcher { pid: Some(Pid::Number(pid)), ..Matcher::default() };
-            scope(&[Rule { matcher, children: false, weight: 1.0, mode: Mode::Promote }], &[])
+            scope(&[Rule { matcher, children: false, weight: 1.0, mode: PilotMode::Promote }], &[])
         };
         let (mut known, mut unknown) = (of(5), of(6));
         assert_eq!(
@@ -434,7 +434,7 @@ mod tests {
         std::os::unix::fs::symlink("/usr/bin/db", root.path("proc/5/exe")).unwrap();
         let taken = |matcher| {
             pids(
-                &scope(&[Rule { matcher, children: false, weight: 1.0, mode: Mode::Promote }], &[])
+                &scope(&[Rule { matcher, children: false, weight: 1.0, mode: PilotMode::Promote }], &[])
                     .census(&root, Instant::now()),
             )
         };

@@ -19,7 +19,7 @@ use kernel::process::{FamilyUsage, ProcessStatus};
 use kernel::target::{Process, TargetError};
 use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use pilot::decide::OwnPressure;
-use pilot::scope::{Enrolled, Mode, Scope};
+use pilot::scope::{Enrolled, PilotMode, Scope};
 use pilot::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
 use crate::program::{PAGES, Program};
@@ -320,7 +320,7 @@ impl World for Handle {
     fn census(&mut self, _: &mut Scope) -> Vec<Enrolled> {
         let machine = &mut *self.0.borrow_mut();
         machine.spend(Nanos(machine.programs.len() as u64 * STATUS.0));
-        machine.programs.keys().map(|&process| Enrolled { process, weight: 1.0, mode: Mode::Promote }).collect()
+        machine.programs.keys().map(|&process| Enrolled { process, weight: 1.0, mode: PilotMode::Promote }).collect()
     }
 
     fn status(&self, process: Process) -> Option<ProcessStatus> {

@@ -4,7 +4,7 @@ use heat::units::{Bytes, Nanos, Slowdown};
 use heat::{Meaning, TrackerKind};
 use pilot::engine::shared_state::{ClientState, Counts, DecisionState, ForecastState, State, TargetState};
 use pilot::programs::scan::WORTH_A_TRIAL;
-use pilot::scope::Mode;
+use pilot::scope::PilotMode;
 use pilot::words::{self, count, count_of, duration, name, percent, printable, rate};
 
 use super::joined;
@@ -160,7 +160,7 @@ fn remark(target: &TargetState) -> String {
     match &target.left_alone {
         _ if target.paused => "paused".to_owned(),
         Some(why) => printable(why, REASON_LIMIT),
-        None if target.mode == Mode::Observe => observed_only(target),
+        None if target.mode == PilotMode::Observe => observed_only(target),
         None if target.promoted_bytes == Bytes(0) => nothing_promoted(target),
         None => String::new(),
     }
