@@ -105,7 +105,9 @@ impl Daemon<'_> {
     /// Reloads the configuration. An invalid one changes nothing.
     fn reload(&mut self) {
         service::reloading();
-        match Config::read_or_observe(self.path).map_err(anyhow::Error::from).and_then(|config| self.change(config)) {
+        // A file that is being replaced must not stop a daemon from promoting.
+        let read = Config::read(self.path).and_then(|config| config.ensure_targets(self.path).map(|()| config));
+        match read.map_err(anyhow::Error::from).and_then(|config| self.change(config)) {
             Ok(()) => say(format_args!("read {} anew", self.path.display())),
             Err(error) => say(format_args!("the configuration stays as it was: {error:#}")),
         }

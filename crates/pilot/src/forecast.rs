@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn counted_cycles_bound_it() {
-        let mut heat = heat_of(vec![region(0, 5e6, 0)]);
+        let mut heat = heat_of((0..64).map(|number| region(number, 1e5, 0)).collect());
         heat.busy_cpus = Some(1.0);
         let plan = Observation::plan_for(&heat);
         let family = Family::alone(Bytes(0), Bytes(1 << 30));
@@ -186,6 +186,7 @@ mod tests {
             let gauged = Gauged { waited: None, walk_share };
             Forecast::of(&plan, &heat, &family, gauged, &WalkCost::UNCALIBRATED).gain().expect("a gain").high
         };
+        assert!(of(None) > 1.0, "without a bound");
         assert!(of(Some(WalkShare { low: 0.0, high: 0.001 })) <= 0.11);
     }
 }
