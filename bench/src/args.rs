@@ -17,6 +17,7 @@ use crate::kept::ReportArguments;
 use crate::pilot::{self, PilotArguments};
 use crate::postgres::{self, PostgresArguments};
 use crate::process::BoundArguments;
+use crate::programs::{self, ProgramsArguments};
 use crate::retell::retell;
 use crate::servers::{self, ServersArguments};
 use crate::tracker::TrackerArguments;
@@ -39,6 +40,7 @@ Examples:
   hugepilot-bench felt memcached --quick                what promoting does to response times and throughput meanwhile
   hugepilot-bench io --quick                            huge pages to be had while writers fill the page cache
   hugepilot-bench beside memcached -- hugepilot scan     any command beside a program under load
+  hugepilot-bench programs redis sqlite --for 5m        what huge pages gain real programs, and what was forecast
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
   hugepilot-bench document --check                      whether docs/REPRODUCTION.md says what the kept results say
 
@@ -87,6 +89,9 @@ pub enum BenchCommand {
     /// Other servers, by default and with hugepilot: nothing is to get worse.
     #[command(after_help = servers::EXAMPLES)]
     Servers(ServersArguments),
+    /// Real programs as their communities load them: what huge pages gain each, and what was forecast.
+    #[command(after_help = programs::EXAMPLES)]
+    Programs(ProgramsArguments),
     /// Reclaiming memory: many writers fill the page cache; how fast they are, and how much can be had on huge pages then.
     #[command(after_help = io::EXAMPLES)]
     Io(IoArguments),
@@ -169,6 +174,7 @@ impl BenchCommand {
             BenchCommand::Felt(arguments) => arguments.run(),
             BenchCommand::Postgres(arguments) => arguments.run(),
             BenchCommand::Servers(arguments) => arguments.run(),
+            BenchCommand::Programs(arguments) => arguments.run(),
             BenchCommand::Io(arguments) => arguments.run(),
             BenchCommand::Beside(arguments) => arguments.run(),
             BenchCommand::Report(ReportArguments { file, plot }) => retell(&file, plot.as_deref()),

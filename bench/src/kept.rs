@@ -47,6 +47,8 @@ pub enum ResultKind {
     Postgres,
     /// Other servers.
     Servers,
+    /// Trials of real programs.
+    Programs,
     /// Reclaiming memory.
     Io,
     /// The pilot over time; its scenario `budget` is one of the workloads.
@@ -92,11 +94,12 @@ impl fmt::Display for ResultsBinary {
 }
 
 /// Each kind's name, and the program that reports it; None if none was ever needed, because the report is saved with the raw results.
-const KINDS: [(ResultKind, &str, Option<ResultsBinary>); 12] = [
+const KINDS: [(ResultKind, &str, Option<ResultsBinary>); 13] = [
     (ResultKind::Workloads, "workloads", Some(ResultsBinary::Bench)),
     (ResultKind::Felt, "felt", Some(ResultsBinary::Bench)),
     (ResultKind::Postgres, "postgres", Some(ResultsBinary::Bench)),
     (ResultKind::Servers, "servers", Some(ResultsBinary::Bench)),
+    (ResultKind::Programs, "programs", Some(ResultsBinary::Bench)),
     (ResultKind::Io, "io", Some(ResultsBinary::Bench)),
     (ResultKind::Pilot, "pilot", None),
     (ResultKind::Tracker, "tracker", None),
@@ -121,6 +124,7 @@ impl ResultKind {
             Some("felt") => Some(ResultKind::Felt),
             Some("postgres") => Some(ResultKind::Postgres),
             Some("servers") => Some(ResultKind::Servers),
+            Some("programs") => Some(ResultKind::Programs),
             Some(_) => None,
             None => head.without_name(),
         }

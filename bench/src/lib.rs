@@ -36,6 +36,7 @@ mod pool;
 mod postgres;
 mod prediction;
 pub mod process;
+mod programs;
 mod real_time;
 mod record;
 mod report;

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::felt::FeltRecord;
 use crate::kept::{ResultKind, ResultsBinary, VERSION, parse, read_text};
 use crate::picture::{Picture, draw};
+use crate::programs::ProgramsRecord;
 use crate::record::WorkloadRecord;
 use crate::servers::ServersRecord;
 use crate::table::print;
@@ -36,6 +37,7 @@ pub fn told_again(json: &str, file: &Path) -> Result<Option<String>> {
         Some(ResultKind::Felt) => felt::text(&parse(json, file, VERSION)?),
         Some(ResultKind::Io) => io::text(&parse(json, file, VERSION)?),
         Some(ResultKind::Postgres) => postgres::text(&parse(json, file, VERSION)?),
+        Some(ResultKind::Programs) => parse::<ProgramsRecord>(json, file, VERSION)?.text(),
         Some(ResultKind::Servers) => parse::<ServersRecord>(json, file, VERSION)?.text(),
         _ => return Ok(None),
     }))

@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Pilots until a signal ends it.
 ///
-/// Errors: the configuration is wrong or names no target, rights are missing, another daemon runs, or this machine has no tracker.
+/// Errors: the configuration is wrong, rights are missing, another daemon runs, or this machine has no tracker.
 pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     let config = Config::read_or_observe(&args.config)?;
     require::acting(config.tracker)?;
@@ -56,7 +56,7 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     // Start threads after that. The daemon can do without control socket and metrics, for example if /run is full or read-only.
     let _control = ControlServer::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
     daemon.serve_metrics();
-    say(begun(&args.config));
+    say(begun(&args.config, &daemon.config));
     service::ready(&daemon.summary());
     daemon.run(&reload);
     drop(daemon);
@@ -106,8 +106,7 @@ impl Daemon<'_> {
     fn reload(&mut self) {
         service::reloading();
         // A file that is being replaced must not stop a daemon from promoting.
-        let read = Config::read(self.path).and_then(|config| config.ensure_targets(self.path).map(|()| config));
-        match read.map_err(anyhow::Error::from).and_then(|config| self.change(config)) {
+        match Config::read_anew(self.path).map_err(anyhow::Error::from).and_then(|config| self.change(config)) {
             Ok(()) => say(format_args!("read {} anew", self.path.display())),
             Err(error) => say(format_args!("the configuration stays as it was: {error:#}")),
         }
@@ -213,15 +212,14 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
     })
 }
 
-fn begun(path: &Path) -> String {
-    if path.exists() {
-        format!("piloting, as {} says", path.display())
-    } else {
+fn begun(path: &Path, config: &Config) -> String {
+    let path = path.display();
+    if config.only_observes() {
         format!(
-            "piloting, but there is no {}: all programs of 64 MiB and more are observed, and nothing is promoted; `hugepilot status` shows \
-             what they would gain",
-            path.display()
+            "observing, and promoting nothing: {path} names no program to promote; `hugepilot status` shows what programs would gain"
         )
+    } else {
+        format!("piloting, as {path} says")
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use heat::units::Nanos;
+use heat::units::{Bytes, Nanos};
 use heat::{Heat, WalkCost, WalkShare};
 use hugepilot_os::stop::Stop;
 use kernel::Root;
@@ -12,6 +12,7 @@ use kernel::process::{ThreadTime, thread_times};
 use kernel::target::Process;
 use observe::walk_cycles::WalkCycles;
 use observe::{ObserveError, ObserveOptions};
+use serde::Serialize;
 
 use crate::decide::{Allowance, GainPercent, Past, Plan, Spent, decide, expected_gain};
 use crate::engine::{Family, FamilyWatch, add_family};
@@ -29,6 +30,29 @@ pub enum Forecast {
     Idle,
     /// Unknown, because the program waited for a processor for this share of the time in which it was ready to run.
     Contended(f64),
+}
+
+/// What a forecast rests on, so that it can be compared with what came.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ForecastBasis {
+    /// Page walks a second that the plan saves.
+    pub walks_saved_per_second: f64,
+    /// The factor by which the program may walk more often while nobody observes it.
+    pub most_times_as_often: f64,
+    /// The share of these walks that is certain.
+    pub certain_share: f64,
+    /// The share of walks that do not go along addresses; None where that was not observed.
+    pub scattered_share: Option<f64>,
+    /// Page faults a second that the plan saves.
+    pub faults_saved_per_second: f64,
+    /// The processors that the program kept busy; None if that could not be told.
+    pub busy_cpus: Option<f64>,
+    /// The memory for which it walks.
+    pub footprint_bytes: Bytes,
+    /// The share of its ready time in which it waited for a processor.
+    pub waited_share: Option<f64>,
+    /// What a walk and a page fault cost here.
+    pub cost: WalkCost,
 }
 
 /// What the processor and the scheduler say about a process while it is observed.
@@ -64,9 +88,7 @@ impl Forecast {
             return Forecast::Contended(waited);
         }
         let cost = cost.with_unmapping(family.unmapped_share);
-        // The plan is of what was observed; the rest of a sampled program walks as often.
-        let busy_cpus = heat.busy_cpus.map(|cpus| cpus / heat.times_observed());
-        expected_gain(plan, &cost, busy_cpus).map_or(Forecast::Idle, |gain| {
+        expected_gain(plan, &cost, busy_cpus(heat)).map_or(Forecast::Idle, |gain| {
             Forecast::Gain(gauged.walk_share.map_or(gain, |share| gain.within(share, plan)))
         })
     }
@@ -76,6 +98,28 @@ impl Forecast {
         match self {
             Forecast::Gain(gain) => Some(gain),
             Forecast::Idle | Forecast::Contended(_) => None,
+        }
+    }
+}
+
+/// The plan is of what was observed; the rest of a sampled program walks as often.
+fn busy_cpus(heat: &Heat) -> Option<f64> {
+    heat.busy_cpus.map(|cpus| cpus / heat.times_observed())
+}
+
+impl ForecastBasis {
+    /// The basis of [`Forecast::of`] the same.
+    pub fn of(plan: &Plan, heat: &Heat, family: &Family, gauged: Gauged, cost: &WalkCost) -> Self {
+        Self {
+            walks_saved_per_second: plan.walks_saved_per_second(),
+            most_times_as_often: plan.most_times_as_often(),
+            certain_share: plan.certain_share(),
+            scattered_share: plan.walks.scattered,
+            faults_saved_per_second: plan.faults_saved_per_second(),
+            busy_cpus: busy_cpus(heat),
+            footprint_bytes: family.footprint,
+            waited_share: gauged.waited,
+            cost: cost.with_unmapping(family.unmapped_share),
         }
     }
 }
@@ -133,6 +177,14 @@ impl Observation {
     /// What would be promoted of such a heat with the limits that hold by default.
     pub fn plan_for(heat: &Heat) -> Plan {
         decide(heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default())
+    }
+
+    /// The share of CPU time in page walks: as the processor counts it, or as the forecast has it. None where neither tells.
+    pub fn share_of_walks(&self, plan: &Plan, cost: &WalkCost) -> Option<f64> {
+        let forecast = self.forecast(plan, cost).gain().filter(|_| plan.share_of_walks_saved() > 0.0);
+        let saved = forecast.map(|gain| gain.likely / (100.0 + gain.likely));
+        let expected = saved.map_or(plan.walk_share, |saved| Some(saved / plan.share_of_walks_saved()));
+        self.gauged.walk_share.map(|counted| counted.high).or(expected)
     }
 
     /// The forecast of a plan for it.

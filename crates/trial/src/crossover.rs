@@ -10,7 +10,7 @@ use crate::judge::is_known;
 use crate::settle::has_settled;
 
 /// From one reading to the next while the speed settles.
-const SAMPLE: Nanos = Nanos(500_000_000);
+const SAMPLE: Nanos = Nanos(250_000_000);
 /// How long the speed may take to settle; then a window begins anyway.
 const LONGEST_SETTLING: Nanos = Nanos(15_000_000_000);
 /// A program that uses less of a CPU does not show what huge pages do for it.
@@ -94,7 +94,7 @@ pub enum TrialError {
 /// How a trial goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialRules {
-    /// How long a window is.
+    /// How long a window is. Where a machine's speed drifts, many short windows tell more than a few long ones.
     pub window: Nanos,
     /// The trial ends after the pair during which this has passed.
     pub limit: Nanos,

@@ -11,7 +11,7 @@
 //! (2021); Wang, Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance" (2023). It takes differences
 //! between windows to be normal; the tests have heavier tails, too.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The share of trials whose interval may exclude the truth at some time.
 const ERROR: f64 = 0.05;
@@ -20,7 +20,7 @@ const ERROR: f64 = 0.05;
 const PRIOR: f64 = 0.3;
 
 /// A change as a share of the speed without huge pages, with the interval that holds the truth.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpeedChange {
     /// The best single value: 0.18 for 18 % more.
     pub estimate: f64,

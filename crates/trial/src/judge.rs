@@ -10,7 +10,7 @@ use crate::interval::{PairedDifferences, SpeedChange};
 /// A change within this on both sides is none, if no precision is asked for.
 const NO_CHANGE: f64 = 0.02;
 /// An interval within this share of its estimate on both sides is narrow enough, if no precision is asked for.
-const NARROW: f64 = 0.5;
+const NARROW: f64 = 0.75;
 
 /// What a trial has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_known_if_it_is_narrow() {
-        assert!(is_known(&change(0.15, 0.21), None) && is_known(&change(0.01, 0.03), None));
+        assert!(is_known(&change(0.15, 0.21), None) && is_known(&change(0.05, 0.3), None));
         assert!(!is_known(&change(0.02, 0.4), None), "too wide");
         assert!(is_known(&change(-0.01, 0.015), None) && !is_known(&change(-0.01, 0.03), None));
         assert!(!is_known(&change(0.15, 0.21), Some(0.01)) && is_known(&change(0.15, 0.165), Some(0.01)));

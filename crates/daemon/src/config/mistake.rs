@@ -16,8 +16,8 @@ pub enum ConfigError {
     #[error("the configuration {path} is wrong: {mistake}", path = path.display())]
     Wrong { path: PathBuf, mistake: Mistake },
     #[error(
-        "the configuration {path} has no [[target]], so nothing would be piloted; write one for each program, such as\n\n\
-         [[target]]\nname = \"memcached\"\n\nor remove the file to have all programs observed, or pilot one process with `hugepilot attach PID`",
+        "the configuration {path} has no [[target]], so nothing would be piloted any more; write one for each program, such as\n\n\
+         [[target]]\nname = \"memcached\"\n\nor start hugepilotd anew to have all programs observed",
         path = path.display()
     )]
     NoTargets { path: PathBuf },

@@ -97,25 +97,36 @@ impl Config {
         Self::parse(&text).map_err(|mistake| ConfigError::Wrong { path: path.to_owned(), mistake })
     }
 
-    /// Reads a configuration file, or, where there is none at the default path, takes [`Config::observing`].
+    /// Reads a configuration file to begin with. Where it gives nothing to do, or there is none at the default path, all programs are observed.
     ///
-    /// Errors: as [`Config::read`], and a file that names no target.
+    /// Errors: as [`Config::read`].
     pub fn read_or_observe(path: &Path) -> Result<Self, ConfigError> {
         match Self::read(path) {
             Err(ConfigError::Read { reason, .. })
                 if path == Path::new(Self::PATH) && reason.kind() == io::ErrorKind::NotFound =>
             {
-                Ok(Self::observing())
+                Ok(Self::default().observing_all())
             }
-            read => read.and_then(|config| config.ensure_targets(path).map(|()| config)),
+            read => read.map(|config| if config.gives_something_to_do() { config } else { config.observing_all() }),
         }
     }
 
-    /// Observes every program above 64 MiB, and promotes nothing.
-    pub fn observing() -> Self {
+    /// Observes every program of 64 MiB and more, and promotes nothing.
+    fn observing_all(self) -> Self {
         let matcher = Matcher { name: Some("*".parse().expect("a pattern")), ..Matcher::default() };
         let rule = Rule { matcher, children: false, weight: 1.0, mode: PilotMode::Observe };
-        Self { min_size: OBSERVED_FROM, scope: Scope::new(vec![rule], Vec::new()), ..Self::default() }
+        let scope = Scope::new(vec![rule], self.scope.never().to_vec());
+        Self { min_size: self.min_size.max(OBSERVED_FROM), scope, ..self }
+    }
+
+    /// Whether it promotes nothing and reclaims nothing.
+    pub fn only_observes(&self) -> bool {
+        self.reclaim.is_none() && self.scope.rules().iter().all(|rule| rule.mode == PilotMode::Observe)
+    }
+
+    /// Whether it names a program, or how to reclaim memory.
+    pub fn gives_something_to_do(&self) -> bool {
+        !self.scope.rules().is_empty() || self.reclaim.is_some()
     }
 
     /// Parses the text of a configuration.
@@ -140,14 +151,12 @@ impl Config {
         Ok(Self { scope: Scope::new(rules, never), ..config })
     }
 
-    /// Checks that there is something to do.
+    /// Reads a configuration that is to take the place of another one.
     ///
-    /// Errors: no program would be piloted and no memory reclaimed; the message says what to write into the file.
-    pub fn ensure_targets(&self, path: &Path) -> Result<(), ConfigError> {
-        match self.scope.rules() {
-            [] if self.reclaim.is_none() => Err(ConfigError::NoTargets { path: path.to_owned() }),
-            _ => Ok(()),
-        }
+    /// Errors: as [`Config::read`], and one that gives nothing to do: a file that is being written must not end piloting.
+    pub fn read_anew(path: &Path) -> Result<Self, ConfigError> {
+        let config = Self::read(path)?;
+        if config.gives_something_to_do() { Ok(config) } else { Err(ConfigError::NoTargets { path: path.to_owned() }) }
     }
 
     fn set_watching(&mut self, file: &mut Section<'_>) -> Result<(), Mistake> {
@@ -431,14 +440,29 @@ mod tests {
         );
         assert!(error(b"# \xff\n").contains("UTF-8"));
         std::fs::write(&path, vec![b'\n'; LONGEST.0 as usize]).unwrap();
-        let empty = Config::read(&path).unwrap();
-        assert!(empty.ensure_targets(&path).unwrap_err().to_string().contains("write one for each program"));
+        assert!(Config::read_anew(&path).unwrap_err().to_string().contains("write one for each program"));
+        assert!(Config::read_or_observe(&path).unwrap().only_observes(), "to begin with");
         std::fs::remove_file(&path).unwrap();
         let absent = Config::read(&path).unwrap_err().to_string();
         assert!(absent.contains("hugepilot.toml") && absent.contains("`hugepilot config` prints one"), "{absent}");
         assert!(Config::read_or_observe(&path).is_err(), "only the default file may be absent");
-        assert!(Config::observing().ensure_targets(&path).is_ok());
-        assert!(Config::observing().scope.rules().iter().all(|rule| rule.mode == PilotMode::Observe));
+    }
+
+    #[test]
+    fn without_a_target_everything_large_is_observed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hugepilot.toml");
+        let begun = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Config::read_or_observe(&path).unwrap()
+        };
+        let observing = begun("min-size = '1G'\nmax-cpu = '2%'\n[[never]]\nname = 'qemu-*'\n");
+        assert!(observing.only_observes() && observing.gives_something_to_do());
+        assert_eq!((observing.min_size, observing.scope.never().len()), (Bytes(1 << 30), 1));
+        assert_eq!(begun(Config::COMMENTED).min_size, OBSERVED_FROM);
+        assert!(!begun("[reclaim]\npreset = 'balanced'\n").only_observes());
+        let target = begun("[[target]]\nname = 'a'\n");
+        assert!(!target.only_observes() && target.min_size == Config::default().min_size);
     }
 
     #[test]

@@ -14,13 +14,15 @@ pub(super) fn config(args: &ConfigArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The summary of a valid configuration. One that pilots nothing is valid, but probably not intended.
+/// The summary of a valid configuration. One that only observes may not be what was intended.
 fn checked(path: &Path) -> Result<String, ConfigError> {
     let config = Config::read(path)?;
     let (targets, never) = (config.scope.rules().len(), config.scope.never().len());
     let right = format!("{} is right; [[target]]: {targets}, [[never]]: {never}\n", path.display());
-    Ok(match config.ensure_targets(path) {
-        Ok(()) => right,
-        Err(nobody) => format!("{right}{nobody}\n"),
-    })
+    let observing = if config.gives_something_to_do() {
+        ""
+    } else {
+        "it names no program, so hugepilotd observes all of 64 MiB and more, and promotes nothing\n"
+    };
+    Ok(right + observing)
 }

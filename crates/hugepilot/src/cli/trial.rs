@@ -13,12 +13,12 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::process::cpu_time;
 use kernel::target::{Process, Target};
-use observe::Whose;
 use observe::system_calls::SystemCalls;
+use observe::{Whose, calibrate};
 use pilot::act::RegionResult;
-use pilot::decide::{GainPercent, Spent};
+use pilot::decide::Spent;
 use pilot::engine::{Pilot, Round};
-use pilot::forecast::Forecast;
+use pilot::forecast::{Forecast, ForecastBasis, Gauged, Gauges};
 use pilot::machine::{Machine, require};
 use trial::meter::{CommandMeter, ExporterMeter, Meter, NumberKind, RunningTotal, SystemCallsMeter};
 use trial::{Arm, TrialEnd, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading, judge};
@@ -27,8 +27,10 @@ use super::args::{LeaveIn, NumberIs, TrialArgs};
 use super::settings::settings;
 use super::target::{self, Named};
 use super::terminal;
-use crate::report::{PlanReport, TrialReport, json, text, trial_plot};
+use crate::report::{Expected, PlanReport, TrialReport, json, text, trial_plot};
 
+/// How often a program is observed before its trial: a machine that stands still for a moment would spoil a single one.
+const OBSERVATIONS: usize = 3;
 /// From one reading to the next while it is found out what a number is.
 const BETWEEN: Nanos = Nanos(500_000_000);
 
@@ -45,7 +47,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     let mut pilot = Pilot::once(&mut machine, settings, Stop::on_signals(SecondSignal::Ends)?);
     let work = work_of(args, &target, children, &pilot.stop)?;
     let found = if args.placebo { Arm::Base } else { give_back_earlier(&mut pilot, process)? };
-    let round = what_to_try(&mut pilot, process, children, args.placebo).with_context(|| match found {
+    let (round, expected) = what_to_try(&mut pilot, process, children, args.placebo).with_context(|| match found {
         Arm::Base => format!("nothing was changed in process {}", process.pid),
         Arm::Huge => {
             format!("what was promoted earlier is given back; `hugepilot promote {}` promotes anew", process.pid)
@@ -83,12 +85,12 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         trial: &trial,
         verdict,
         is_over: !matches!(ended, TrialEnd::Failed(_)),
-        window: args.window,
         switched: Bytes(tried.switched.unwrap_or(0) * HUGE_PAGE),
         counted: counted(args),
         left: tried.lies_on,
         found,
         placebo: args.placebo,
+        expected: &expected,
     };
     terminal::print(&if args.json { json::trial(&report) } else { text::trial(&report) })?;
     leaving?;
@@ -159,25 +161,43 @@ fn give_back_earlier(pilot: &mut Pilot<'_>, process: Process) -> anyhow::Result<
     Ok(Arm::Huge)
 }
 
-/// Observes once what would be promoted. Errors: nothing would, unless it is for a placebo; the reasons are printed.
-fn what_to_try(pilot: &mut Pilot<'_>, process: Process, children: bool, placebo: bool) -> anyhow::Result<Round> {
-    let _observing = terminal::spinner(format!("observing process {}", process.pid));
-    let round = pilot.scan(process, children, &Spent::default())?;
-    if placebo || round.plan.promotions().next().is_some() {
-        return Ok(round);
+/// Observes what would be promoted, and what that should gain. Errors: nothing would, unless it is for a placebo; the reasons are printed.
+fn what_to_try(
+    pilot: &mut Pilot<'_>,
+    process: Process,
+    children: bool,
+    placebo: bool,
+) -> anyhow::Result<(Round, Expected)> {
+    let observing = terminal::spinner(format!("observing process {}", process.pid));
+    let (round, gauged) = most_of_several(pilot, process, children)?;
+    drop(observing);
+    let (cost, _) = calibrate::walk_cost(round.family.footprint, terminal::say_measuring);
+    let Round { plan, heat, family, .. } = &round;
+    let forecast = Forecast::of(plan, heat, family, gauged, &cost);
+    if placebo || plan.promotions().next().is_some() {
+        let basis = ForecastBasis::of(plan, heat, family, gauged, &cost);
+        return Ok((round, Expected { forecast, basis }));
     }
-    let pid = process.pid;
-    let report = PlanReport {
-        plan: &round.plan,
-        family: round.family,
-        clearing: round.heat.clearing,
-        forecast: Forecast::Gain(GainPercent { low: 0.0, likely: 0.0, high: 0.0 }),
-        expectation: None,
-    };
+    let report = PlanReport { plan, family: *family, clearing: heat.clearing, forecast, expectation: None };
     eprint!("{}", text::plan(&report));
+    let pid = process.pid;
     bail!(
         "nothing to try: none of the memory of process {pid} would be promoted, for the reasons above; `hugepilot explain {pid}` says more"
     )
+}
+
+/// Observes several times, and takes the round in which the plan saves most: whatever else the machine does can only hide page walks.
+fn most_of_several(pilot: &mut Pilot<'_>, process: Process, children: bool) -> anyhow::Result<(Round, Gauged)> {
+    let mut most: Option<(Round, Gauged)> = None;
+    for _ in 0..OBSERVATIONS {
+        let mut gauges = Gauges::start(process.pid);
+        let round = pilot.scan(process, children, &Spent::default())?;
+        let saves = round.plan.walks_saved_per_second();
+        if most.as_ref().is_none_or(|(most, _)| saves > most.plan.walks_saved_per_second()) {
+            most = Some((round, gauges.read()));
+        }
+    }
+    Ok(most.expect("there is more than one observation"))
 }
 
 fn left_in(asked: LeaveIn, verdict: &TrialVerdict, ended: &TrialEnd, found: Arm) -> Arm {

@@ -42,7 +42,7 @@ use pilot::act::Outcome;
 use pilot::decide::{GainPercent, Plan, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explanation;
-use pilot::forecast::Forecast;
+use pilot::forecast::{Forecast, ForecastBasis};
 use pilot::programs::scan::ScanFinding;
 use pilot::programs::{GroupBy, RunningProgram};
 use pilot::words::printable;
@@ -167,8 +167,6 @@ pub struct TrialReport<'a> {
     pub verdict: TrialVerdict,
     /// Whether it went on to its end; otherwise a signal or an error ended it.
     pub is_over: bool,
-    /// How long windows were.
-    pub window: Nanos,
     /// Memory that every switch put on huge pages.
     pub switched: Bytes,
     /// What was counted.
@@ -179,6 +177,17 @@ pub struct TrialReport<'a> {
     pub found: Arm,
     /// Whether nothing was really switched.
     pub placebo: bool,
+    /// What was expected before.
+    pub expected: &'a Expected,
+}
+
+/// What a trial was expected to show.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// The forecast.
+    pub forecast: Forecast,
+    /// What it rests on.
+    pub basis: ForecastBasis,
 }
 
 /// What `run` did.

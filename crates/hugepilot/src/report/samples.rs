@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{PilotReport, PromoteReport, TrialReport};
+use super::{Expected, PilotReport, PromoteReport, TrialReport};
 use color::Probe;
 use color::answer::{Answer, ColorObstacle, Finding, Indexing};
 use heat::memory_use::{ByUse, MemoryUse};
 use heat::samples::{MEMFD, at, heat_of, huge, mixed_heat, region};
 use heat::statistics::Interval;
 use heat::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
-use heat::{Heat, HeldBack, Mapping, RefusalReason, Region, Shared, Snapshot, TrackerKind};
+use heat::{Heat, HeldBack, Mapping, RefusalReason, Region, Shared, Snapshot, TrackerKind, WalkCost};
 use kernel::cache::Cache;
 use launch::Prepared;
 use launch::counts::InTheWay;
@@ -26,6 +26,7 @@ use pilot::decide::{Allowance, Fairness, GainPercent, Limits, Past, Plan, Reason
 use pilot::engine::shared_state::{
     BudgetState, ClientState, Counts, DecisionResult, DecisionState, ForecastState, State, TargetState,
 };
+use pilot::forecast::{Forecast, ForecastBasis};
 use pilot::group::GroupSeen;
 use pilot::scope::PilotMode;
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
@@ -466,17 +467,31 @@ pub(super) fn trial_of(ratios: &[f64]) -> (Trial, TrialVerdict) {
 
 /// The report of a trial, told.
 pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&TrialReport) -> String) -> String {
+    let expected = Expected {
+        forecast: Forecast::Gain(GainPercent { low: 12.0, likely: 15.0, high: 25.0 }),
+        basis: ForecastBasis {
+            walks_saved_per_second: 2e6,
+            most_times_as_often: 1.1,
+            certain_share: 0.9,
+            scattered_share: Some(0.95),
+            faults_saved_per_second: 0.0,
+            busy_cpus: Some(1.0),
+            footprint_bytes: Bytes(1 << 30),
+            waited_share: Some(0.01),
+            cost: WalkCost::UNCALIBRATED,
+        },
+    };
     told(&TrialReport {
         pid: 4242,
         name: "memcached",
         trial,
         verdict,
         is_over: true,
-        window: Nanos(3_000_000_000),
         switched: Bytes(132 << 20),
         counted: "system calls",
         left: if matches!(verdict, TrialVerdict::Gain { .. }) { Arm::Huge } else { Arm::Base },
         found: Arm::Base,
         placebo: false,
+        expected: &expected,
     })
 }

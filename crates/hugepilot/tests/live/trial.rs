@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Program, binary, hugepilot, list, number, program_command, send, wait_until};
+use crate::support::{Cgroup, Program, binary, hugepilot, list, number, program_command, send, wait_until};
 
 crate::trials!(
     memory_is_switched_by_turns_and_left_as_asked,
@@ -13,6 +13,7 @@ crate::trials!(
     what_a_killed_trial_left_is_given_back,
     a_placebo_switches_nothing,
     a_program_is_found_by_its_name,
+    a_program_is_found_by_its_file_its_control_group_and_its_container,
     who_does_nothing_that_is_counted_is_told,
     a_program_that_would_gain_nothing_is_not_tried,
 );
@@ -47,6 +48,8 @@ fn memory_is_switched_by_turns_and_left_as_asked() {
     }
     assert!(number(&json, "pairs") >= 4 && list(&json, "course").len() as u64 == number(&json, "pairs") - 3, "{json}");
     assert!(number(&json, "switched_bytes") >= 30 * MIB && json["found"] == "base" && json["left"] == "huge", "{json}");
+    assert!(json["expected_gain_percent"]["high"].as_f64().is_some(), "{json}");
+    assert!(json["expected_from"]["walks_saved_per_second"].as_f64().is_some_and(|walks| walks > 0.0), "{json}");
     assert!(json["verdict"] != "gain" && json["verdict"] != "loss", "a clock runs as fast on huge pages: {json}");
     assert!(program.huge_bytes() >= 30 * MIB);
     // A later trial tries the same memory, and leaves it as that found it.
@@ -108,6 +111,36 @@ fn a_program_is_found_by_its_name() {
     let nobody = found("hpt-nobody");
     assert_eq!(nobody.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("no running program is found by that"), "{nobody:?}");
+}
+
+/// A placebo's report on whatever program these options find.
+fn placebo_on(options: &[&str], counted: &Program) -> Value {
+    let mut command = Command::new(binary());
+    command.arg("trial").args(options).args(["--rate", &clock_of(counted), "--number", "total"]);
+    let output = command.args(["--placebo", "--window", "500ms", "--for", "1s", "--json"]).output().expect("it ends");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+fn a_program_is_found_by_its_file_its_control_group_and_its_container() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let steps = program_command("map=32M fill ready read=all");
+    let copy = folder.path().join("tried");
+    std::fs::copy(steps.get_program(), &copy).expect("a copy");
+    let program = Program::command(Command::new(&copy).args(steps.get_args()));
+    let json = placebo_on(&["--exe", copy.to_str().expect("UTF-8")], &program);
+    assert_eq!(number(&json, "pid"), u64::from(program.pid));
+    let Some(group) = Cgroup::new() else {
+        return eprintln!("no group of the memory controller can be made here: groups and containers are not tested");
+    };
+    let container = group.path.join("docker-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope");
+    std::fs::create_dir(&container).expect("a group below");
+    let contained = Program::start(&format!("join-cgroup={} map=32M fill ready read=all", container.display()));
+    let named = format!("/{}", group.path.file_name().expect("a name").display());
+    for options in [["--cgroup", &named], ["--container", "0123456789ab"]] {
+        assert_eq!(number(&placebo_on(&options, &contained), "pid"), u64::from(contained.pid), "{options:?}");
+    }
+    drop(contained);
+    wait_until("an empty group", || std::fs::remove_dir(&container).is_ok());
 }
 
 fn who_does_nothing_that_is_counted_is_told() {

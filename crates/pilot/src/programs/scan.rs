@@ -118,7 +118,7 @@ impl ObservedProgram {
         Self {
             resident: heat.rss,
             huge: heat.huge_bytes(),
-            walk_share: observation.gauged.walk_share.map(|share| share.high).or(plan.walk_share),
+            walk_share: observation.share_of_walks(&plan, &cost),
             would_pay: of_all(Bytes(plan.promotions().count() as u64 * HUGE_PAGE)),
             growth: of_all(plan.growth()),
             page_tables_freed: of_all(plan.page_tables_freed()),

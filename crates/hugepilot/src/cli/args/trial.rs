@@ -43,7 +43,7 @@ pub struct TrialArgs {
     /// What the number is; auto tells from eight readings
     #[arg(long, value_name = "KIND", default_value_t, value_enum)]
     pub number: NumberIs,
-    /// How long a window is, 500ms to 1h
+    /// How long a window is, 500ms to 1h; many short ones tell more than a few long ones, unless work is counted late
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_window)]
     pub window: Nanos,
     /// Go on until the gain is known within so much of the program's speed, 0.1% to 50% [default: until it is known whether there is one]

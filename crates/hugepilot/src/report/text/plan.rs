@@ -26,10 +26,10 @@ pub fn plan(report: &PlanReport) -> String {
             Bytes(promoted * HUGE_PAGE),
             plan.growth()
         ),
-        format!("  page walks saved  {}{}", rate(plan.walks_saved_per_second()), walk_share(plan)),
+        format!("  page walks saved  {}", rate(plan.walks_saved_per_second())),
     ];
     lines.extend(saved_besides(report));
-    lines.push(format!("  expected gain     {}", gain(report)));
+    lines.push(format!("  expected gain     {}", gain(report.forecast)));
     lines.push(format!("  {}", meaning(plan.meaning)));
     lines.extend(report.clearing.iter().flat_map(clearing).map(|line| format!("  {line}")));
     if let Some(expectation) = &report.expectation {
@@ -41,12 +41,6 @@ pub fn plan(report: &PlanReport) -> String {
     lines.extend(runs_table(plan));
     lines.push("nothing was changed: this was a dry run".to_owned());
     joined(lines)
-}
-
-fn walk_share(plan: &Plan) -> String {
-    plan.walk_share.map_or(String::new(), |share| {
-        format!("; all page walks take about {:.2} % of its CPU time today", 100.0 * share)
-    })
 }
 
 /// What huge pages save for shared memory besides page walks.
@@ -66,8 +60,9 @@ fn saved_besides(report: &PlanReport) -> Vec<String> {
     lines
 }
 
-fn gain(report: &PlanReport) -> String {
-    match report.forecast {
+/// A forecast as a clause.
+pub(super) fn gain(forecast: Forecast) -> String {
+    match forecast {
         Forecast::Idle => "unknown: the process used no CPU time while it was watched".to_owned(),
         Forecast::Contended(share) => contended(share),
         Forecast::Gain(gain) => format!(

@@ -21,7 +21,8 @@ const SHARE_AFTER: Nanos = Nanos(30_000_000_000);
 pub fn status(state: &State) -> String {
     let mut lines = vec![
         format!(
-            "piloting for {}: {}, slowing programs down by {} at most, fairness by {}",
+            "{} for {}: {}, slowing programs down by {} at most, fairness by {}",
+            doing(state),
             duration(state.up_ns),
             tracker(state.tracker),
             Slowdown(state.max_slowdown),
@@ -46,6 +47,11 @@ pub fn status(state: &State) -> String {
     lines.extend(last_decisions(&state.targets));
     lines.extend(state.reclaim.as_ref().map(|reclaim| format!("\nreclaim      {}", super::reclaiming(reclaim))));
     joined(lines)
+}
+
+fn doing(state: &State) -> &'static str {
+    let only_observes = state.targets.iter().all(|target| target.mode == PilotMode::Observe);
+    if only_observes && !state.targets.is_empty() { "observing" } else { "piloting" }
 }
 
 /// The effect of pausing.

@@ -5,6 +5,7 @@ use pilot::words::printable;
 use trial::{Arm, SpeedChange, Trial, TrialVerdict};
 
 use super::joined;
+use super::plan::gain;
 use crate::report::TrialReport;
 
 /// The outcome.
@@ -18,7 +19,7 @@ pub fn trial(report: &TrialReport) -> String {
     lines.push(format!(
         "{} of windows of {}, in {}; {}",
         pairs(report.trial.by_cpu.pairs()),
-        report.window,
+        usual_window(report.trial),
         report.trial.elapsed,
         if report.placebo {
             "a placebo: nothing was switched".to_owned()
@@ -26,6 +27,7 @@ pub fn trial(report: &TrialReport) -> String {
             format!("{} switched between base and huge pages", report.switched)
         }
     ));
+    lines.extend((!report.placebo).then(|| format!("forecast: {}", gain(report.expected.forecast))));
     lines.extend((!report.placebo).then(|| left(report)));
     joined(lines)
 }
@@ -66,6 +68,11 @@ fn verdict(report: &TrialReport) -> String {
             format!("{who}: cannot tell: {noise}{so_far}{more}")
         }
     }
+}
+
+fn usual_window(trial: &Trial) -> Nanos {
+    let lengths: Vec<f64> = trial.windows.iter().map(|window| window.elapsed_ns.0 as f64).collect();
+    Nanos(heat::statistics::median(&lengths).unwrap_or_default() as u64)
 }
 
 fn by_clock(trial: &Trial) -> String {

@@ -1,0 +1,215 @@
+//! Raw results: every trial, as saved in a file, and the report drawn from them.
+//!
+//! Owns: the format of that file, `"version": 1`, and when a forecast holds. Never touches: measurements.
+
+use heat::units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
+use trial::SpeedChange;
+
+use crate::kept::VERSION;
+use crate::machine::MachineDescription;
+use crate::table::{head, table};
+use crate::verdict::{FigureVerdict, JudgedFigure};
+
+/// The widest range that a forecast may have: 1 + its high end over 1 + its low end.
+const WIDEST: f64 = 1.35;
+/// A gain that is known less closely than this on either side tells nothing of a forecast.
+const RESOLVED: f64 = 0.1;
+
+/// A gain in percent, as `hugepilot` forecasts it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct ForecastRange {
+    low: f64,
+    likely: f64,
+    high: f64,
+}
+
+/// One program on trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct ProgramTrial {
+    /// The name of its definition.
+    pub(super) program: String,
+    /// What it is and does.
+    pub(super) what: String,
+    /// What `hugepilot trial --json` printed.
+    pub(super) trial: Option<serde_json::Value>,
+    /// Why there was no trial, as hugepilot said it.
+    pub(super) refused: Option<String>,
+}
+
+/// What is read of a trial.
+#[derive(Debug, Deserialize)]
+struct TrialOutput {
+    change: Option<SpeedChange>,
+    by_clock: Option<SpeedChange>,
+    expected_gain_percent: Option<ForecastRange>,
+    growth: Option<f64>,
+    pairs: usize,
+    seconds: f64,
+    switched_bytes: Bytes,
+}
+
+/// One file of raw results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProgramsRecord {
+    kind: String,
+    version: u32,
+    /// The machine measured.
+    pub machine: MachineDescription,
+    /// In the order in which they ran.
+    pub(super) trials: Vec<ProgramTrial>,
+}
+
+impl ProgramsRecord {
+    /// A record without trials.
+    pub(super) fn new(machine: MachineDescription) -> Self {
+        Self { kind: "programs".to_owned(), version: VERSION, machine, trials: Vec::new() }
+    }
+
+    /// The whole report.
+    pub fn text(&self) -> String {
+        let mut rows = vec![head("program | forecast | gain | by the clock | pairs | took | switched | memory")];
+        rows.extend(self.trials.iter().map(ProgramTrial::row));
+        let mut text =
+            format!("{}\nprograms: gains in percent, by `hugepilot trial`\n\n{}", self.machine, table(&rows));
+        let refused = self.trials.iter().filter_map(|trial| Some((&trial.program, trial.refused.as_ref()?)));
+        refused.for_each(|(program, why)| text += &format!("{program}: {why}\n"));
+        text += "\nprograms\n";
+        self.trials.iter().for_each(|trial| text += &format!("  {}: {}\n", trial.program, trial.what));
+        text += "\nfigures\n";
+        self.figures().iter().for_each(|figure| text += &figure.line(58, 30));
+        text
+    }
+
+    fn figures(&self) -> Vec<JudgedFigure> {
+        let each = self.trials.iter().flat_map(|trial| {
+            let width = trial.forecast().map(ForecastRange::width);
+            let narrow = JudgedFigure::of_fact(
+                format!("{}: the forecast's range <= a factor {WIDEST}", trial.program),
+                width.map(|width| format!("{width:.2}")),
+                width.map(|width| width <= WIDEST),
+            );
+            [trial.forecast_figure(), narrow]
+        });
+        each.collect()
+    }
+}
+
+impl ForecastRange {
+    /// Nothing would be promoted, which is a forecast, too.
+    const NOTHING: Self = Self { low: 0.0, likely: 0.0, high: 0.0 };
+
+    fn width(self) -> f64 {
+        (100.0 + self.high) / (100.0 + self.low)
+    }
+
+    fn words(self) -> String {
+        format!("{:.1} ({:.1} to {:.1})", self.likely, self.low, self.high)
+    }
+}
+
+impl ProgramTrial {
+    fn output(&self) -> Option<TrialOutput> {
+        serde_json::from_value(self.trial.clone()?).ok()
+    }
+
+    fn forecast(&self) -> Option<ForecastRange> {
+        match self.output() {
+            Some(output) => output.expected_gain_percent,
+            None => self.refused.as_ref().map(|_| ForecastRange::NOTHING),
+        }
+    }
+
+    /// Whether the gain lies in the forecast's range: the trial's interval meets the range, and is not wider than would tell.
+    fn forecast_figure(&self) -> JudgedFigure {
+        let text = format!("{}: the gain lies in the forecast", self.program);
+        let change = self.output().and_then(|output| output.change);
+        let Some((forecast, change)) = self.forecast().zip(change) else {
+            return JudgedFigure::of_fact(text, None, None);
+        };
+        let half = (change.high - change.low) / 2.0;
+        let holds = 100.0 * change.low <= forecast.high && 100.0 * change.high >= forecast.low;
+        let verdict =
+            if half > RESOLVED { FigureVerdict::NotResolvable(half) } else { FigureVerdict::of_fact(Some(holds)) };
+        JudgedFigure { text, numbers: told(Some(change)), verdict }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let forecast = self.forecast().map_or("unknown".to_owned(), ForecastRange::words);
+        let Some(output) = self.output() else {
+            return [&self.program, &forecast, "-", "-", "-", "-", "-", "-"].map(str::to_owned).to_vec();
+        };
+        vec![
+            self.program.clone(),
+            forecast,
+            told(output.change),
+            told(output.by_clock),
+            output.pairs.to_string(),
+            Nanos((output.seconds * 1e9) as u64).to_string(),
+            output.switched_bytes.to_string(),
+            output.growth.map_or("-".to_owned(), |growth| format!("{:+.2} %", 100.0 * growth)),
+        ]
+    }
+}
+
+/// A change in percent, with its interval.
+fn told(change: Option<SpeedChange>) -> String {
+    let percent = |share: f64| 100.0 * share;
+    change.map_or("-".to_owned(), |SpeedChange { estimate, low, high }| {
+        format!("{:+.1} [{:+.1}, {:+.1}]", percent(estimate), percent(low), percent(high))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kept::{ResultKind, parse};
+    use crate::outputs::json_lines;
+
+    fn trial(forecast: [f64; 3], change: Option<[f64; 3]>) -> ProgramTrial {
+        let [low, likely, high] = forecast;
+        let change =
+            change.map(|[low, estimate, high]| serde_json::json!({ "estimate": estimate, "low": low, "high": high }));
+        ProgramTrial {
+            program: "redis".to_owned(),
+            what: "Redis".to_owned(),
+            trial: Some(serde_json::json!({
+                "expected_gain_percent": { "low": low, "likely": likely, "high": high },
+                "change": change,
+                "growth": 0.001,
+                "pairs": 7,
+                "seconds": 61.0,
+                "switched_bytes": 1u64 << 30,
+            })),
+            refused: None,
+        }
+    }
+
+    #[test]
+    fn a_forecast_holds_if_what_is_known_of_the_gain_meets_it() {
+        let verdict = |change| trial([10.0, 15.0, 20.0], change).forecast_figure().verdict;
+        assert_eq!(verdict(Some([0.12, 0.15, 0.18])), FigureVerdict::Met);
+        assert_eq!(verdict(Some([0.18, 0.22, 0.26])), FigureVerdict::Met);
+        assert_eq!(verdict(Some([0.21, 0.22, 0.23])), FigureVerdict::NotMet);
+        assert_eq!(verdict(Some([0.01, 0.02, 0.03])), FigureVerdict::NotMet);
+        assert!(matches!(verdict(Some([-0.1, 0.15, 0.4])), FigureVerdict::NotResolvable(half) if half > 0.2));
+        assert_eq!(verdict(None), FigureVerdict::NotMeasured);
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written_and_told() {
+        let mut record = ProgramsRecord::new(crate::machine::tests::machine());
+        record.trials.push(trial([10.0, 15.0, 20.0], Some([0.12, 0.15, 0.18])));
+        let refused = ProgramTrial { trial: None, refused: Some("nothing to try".to_owned()), ..trial([0.0; 3], None) };
+        record.trials.push(ProgramTrial { program: "nginx".to_owned(), ..refused });
+        let text = json_lines(&record, "program").unwrap();
+        assert_eq!(ResultKind::of(&text), Some(ResultKind::Programs));
+        assert_eq!(parse::<ProgramsRecord>(&text, "file".as_ref(), VERSION).unwrap(), record);
+        let told = record.text();
+        assert!(told.contains("15.0 (10.0 to 20.0)") && told.contains("+15.0 [+12.0, +18.0]"), "{told}");
+        assert!(
+            told.contains("nginx: nothing to try") && told.contains("redis: the gain lies in the forecast"),
+            "{told}"
+        );
+    }
+}
