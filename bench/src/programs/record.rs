@@ -3,6 +3,7 @@
 //! Owns: the format of that file, `"version": 1`, and when a forecast holds. Never touches: measurements.
 
 use heat::units::{Bytes, Nanos};
+use pilot::decide::GainPercent;
 use serde::{Deserialize, Serialize};
 use trial::SpeedChange;
 
@@ -16,13 +17,8 @@ const WIDEST: f64 = 1.35;
 /// A gain that is known less closely than this on either side tells nothing of a forecast.
 const RESOLVED: f64 = 0.1;
 
-/// A gain in percent, as `hugepilot` forecasts it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct ForecastRange {
-    low: f64,
-    likely: f64,
-    high: f64,
-}
+/// Nothing would be promoted, which is a forecast, too.
+const NOTHING: GainPercent = GainPercent { low: 0.0, likely: 0.0, high: 0.0 };
 
 /// One program on trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,7 +38,7 @@ pub(super) struct ProgramTrial {
 struct TrialOutput {
     change: Option<SpeedChange>,
     by_clock: Option<SpeedChange>,
-    expected_gain_percent: Option<ForecastRange>,
+    expected_gain_percent: Option<GainPercent>,
     growth: Option<f64>,
     pairs: usize,
     seconds: f64,
@@ -83,7 +79,7 @@ impl ProgramsRecord {
 
     fn figures(&self) -> Vec<JudgedFigure> {
         let each = self.trials.iter().flat_map(|trial| {
-            let width = trial.forecast().map(ForecastRange::width);
+            let width = trial.forecast().map(|gain| (100.0 + gain.high) / (100.0 + gain.low));
             let narrow = JudgedFigure::of_fact(
                 format!("{}: the forecast's range <= a factor {WIDEST}", trial.program),
                 width.map(|width| format!("{width:.2}")),
@@ -95,28 +91,15 @@ impl ProgramsRecord {
     }
 }
 
-impl ForecastRange {
-    /// Nothing would be promoted, which is a forecast, too.
-    const NOTHING: Self = Self { low: 0.0, likely: 0.0, high: 0.0 };
-
-    fn width(self) -> f64 {
-        (100.0 + self.high) / (100.0 + self.low)
-    }
-
-    fn words(self) -> String {
-        format!("{:.1} ({:.1} to {:.1})", self.likely, self.low, self.high)
-    }
-}
-
 impl ProgramTrial {
     fn output(&self) -> Option<TrialOutput> {
         serde_json::from_value(self.trial.clone()?).ok()
     }
 
-    fn forecast(&self) -> Option<ForecastRange> {
+    fn forecast(&self) -> Option<GainPercent> {
         match self.output() {
             Some(output) => output.expected_gain_percent,
-            None => self.refused.as_ref().map(|_| ForecastRange::NOTHING),
+            None => self.refused.as_ref().filter(|why| why.contains("nothing to try")).map(|_| NOTHING),
         }
     }
 
@@ -135,7 +118,8 @@ impl ProgramTrial {
     }
 
     fn row(&self) -> Vec<String> {
-        let forecast = self.forecast().map_or("unknown".to_owned(), ForecastRange::words);
+        let words = |gain: GainPercent| format!("{:.1} ({:.1} to {:.1})", gain.likely, gain.low, gain.high);
+        let forecast = self.forecast().map_or("unknown".to_owned(), words);
         let Some(output) = self.output() else {
             return [&self.program, &forecast, "-", "-", "-", "-", "-", "-"].map(str::to_owned).to_vec();
         };

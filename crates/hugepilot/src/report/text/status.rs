@@ -275,6 +275,14 @@ mod tests {
     }
 
     #[test]
+    fn who_promotes_nothing_observes() {
+        let mut state = pilot_state();
+        assert!(status(&state).starts_with("piloting for"));
+        state.targets.iter_mut().for_each(|target| target.mode = PilotMode::Observe);
+        assert!(status(&state).starts_with("observing for"));
+    }
+
+    #[test]
     fn what_holds_the_pilot_back_is_told() {
         let state = State { held_back: None, ..pilot_state() };
         assert!(status(&state).contains("held back    by nothing\n"));
