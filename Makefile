@@ -131,7 +131,8 @@ bench: can-be-root build ## the published figures of real programs; takes hours 
 	-$(BENCH) postgres --connections warm --fast --keep
 	-$(BENCH) postgres --script connect --fast --keep
 	-$(BENCH) postgres --script write --fast --keep
-	-$(BENCH) servers --keep
+	-$(BENCH) programs --keep
+	-$(BENCH) programs --setups default,default-again,always,experts,run-pages,attach,ideal --keep
 	$(BENCH) fingerprint --rounds 10 --wait 4 --seconds 5 --keep
 	$(BENCH) local --keep
 	$(BENCH) io --keep

@@ -19,7 +19,6 @@ use crate::postgres::{self, PostgresArguments};
 use crate::process::BoundArguments;
 use crate::programs::{self, ProgramsArguments};
 use crate::retell::retell;
-use crate::servers::{self, ServersArguments};
 use crate::tracker::TrackerArguments;
 use crate::workload::{
     AliasesChild, ChaseChild, Fingerprint, HotChild, Local, MappingsChild, ReaderChild, ResidentChild, SweepChild,
@@ -86,10 +85,7 @@ pub enum BenchCommand {
     /// PostgreSQL: a server of many processes, with a reserved pool and with hugepilot.
     #[command(after_help = postgres::EXAMPLES)]
     Postgres(PostgresArguments),
-    /// Other servers, by default and with hugepilot: nothing is to get worse.
-    #[command(after_help = servers::EXAMPLES)]
-    Servers(ServersArguments),
-    /// Real programs as their communities load them: what huge pages gain each, and what was forecast.
+    /// Real programs as their communities load them: what huge pages gain each, what was forecast, and what their experts' settings gain.
     #[command(after_help = programs::EXAMPLES)]
     Programs(ProgramsArguments),
     /// Reclaiming memory: many writers fill the page cache; how fast they are, and how much can be had on huge pages then.
@@ -173,7 +169,6 @@ impl BenchCommand {
             BenchCommand::Pilot(arguments) => arguments.run(),
             BenchCommand::Felt(arguments) => arguments.run(),
             BenchCommand::Postgres(arguments) => arguments.run(),
-            BenchCommand::Servers(arguments) => arguments.run(),
             BenchCommand::Programs(arguments) => arguments.run(),
             BenchCommand::Io(arguments) => arguments.run(),
             BenchCommand::Beside(arguments) => arguments.run(),

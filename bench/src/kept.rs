@@ -45,10 +45,12 @@ pub enum ResultKind {
     Felt,
     /// A server of many processes.
     Postgres,
-    /// Other servers.
+    /// Other servers; no longer measured that way.
     Servers,
     /// Trials of real programs.
     Programs,
+    /// Real programs in several setups, side by side.
+    ProgramSetups,
     /// Reclaiming memory.
     Io,
     /// The pilot over time; its scenario `budget` is one of the workloads.
@@ -94,12 +96,13 @@ impl fmt::Display for ResultsBinary {
 }
 
 /// Each kind's name, and the program that reports it; None if none was ever needed, because the report is saved with the raw results.
-const KINDS: [(ResultKind, &str, Option<ResultsBinary>); 13] = [
+const KINDS: [(ResultKind, &str, Option<ResultsBinary>); 14] = [
     (ResultKind::Workloads, "workloads", Some(ResultsBinary::Bench)),
     (ResultKind::Felt, "felt", Some(ResultsBinary::Bench)),
     (ResultKind::Postgres, "postgres", Some(ResultsBinary::Bench)),
-    (ResultKind::Servers, "servers", Some(ResultsBinary::Bench)),
+    (ResultKind::Servers, "servers", None),
     (ResultKind::Programs, "programs", Some(ResultsBinary::Bench)),
+    (ResultKind::ProgramSetups, "program-setups", Some(ResultsBinary::Bench)),
     (ResultKind::Io, "io", Some(ResultsBinary::Bench)),
     (ResultKind::Pilot, "pilot", None),
     (ResultKind::Tracker, "tracker", None),
@@ -125,6 +128,7 @@ impl ResultKind {
             Some("postgres") => Some(ResultKind::Postgres),
             Some("servers") => Some(ResultKind::Servers),
             Some("programs") => Some(ResultKind::Programs),
+            Some("program-setups") => Some(ResultKind::ProgramSetups),
             Some(_) => None,
             None => head.without_name(),
         }

@@ -44,7 +44,6 @@ mod retell;
 pub mod rounds;
 mod run;
 pub mod sample;
-mod servers;
 pub mod settings;
 mod slowdown;
 pub mod table;

@@ -10,9 +10,8 @@ use serde::de::DeserializeOwned;
 use crate::felt::FeltRecord;
 use crate::kept::{ResultKind, ResultsBinary, VERSION, parse, read_text};
 use crate::picture::{Picture, draw};
-use crate::programs::ProgramsRecord;
+use crate::programs::{ProgramsRecord, SetupsRecord};
 use crate::record::WorkloadRecord;
-use crate::servers::ServersRecord;
 use crate::table::print;
 use crate::{felt, io, postgres, report};
 
@@ -38,7 +37,7 @@ pub fn told_again(json: &str, file: &Path) -> Result<Option<String>> {
         Some(ResultKind::Io) => io::text(&parse(json, file, VERSION)?),
         Some(ResultKind::Postgres) => postgres::text(&parse(json, file, VERSION)?),
         Some(ResultKind::Programs) => parse::<ProgramsRecord>(json, file, VERSION)?.text(),
-        Some(ResultKind::Servers) => parse::<ServersRecord>(json, file, VERSION)?.text(),
+        Some(ResultKind::ProgramSetups) => parse::<SetupsRecord>(json, file, VERSION)?.text(),
         _ => return Ok(None),
     }))
 }

@@ -9,14 +9,11 @@ use clap::ValueEnum;
 use hugepilot_os::stop::Stop;
 
 use super::children::SmallFilesChild;
-use crate::process::BoundChild;
-use crate::servers::{RunningServer, ServerPlace, ServerProgram};
+use crate::programs::LoadedProgram;
 use crate::workload::{OwnProcess, Running};
 
 /// Files whose inodes and directory entries take some 500 MiB of slab.
 const FILES: usize = 400_000;
-/// Longer than any run.
-const SECONDS: u32 = 1_000_000;
 /// Transactions a second: the database must not take a processor from the writers.
 const TRANSACTIONS: &str = "--rate=500";
 
@@ -35,7 +32,7 @@ shown_as_typed!(Neighbor);
 #[derive(Default)]
 pub(super) struct Neighbors {
     own: Vec<OwnProcess>,
-    servers: Vec<(RunningServer, BoundChild)>,
+    programs: Vec<LoadedProgram>,
 }
 
 impl Neighbors {
@@ -50,11 +47,7 @@ impl Neighbors {
                     neighbors.own.push(OwnProcess::start_on(None, words, stop)?);
                 }
                 Neighbor::Database => {
-                    let directory = directory.join("database");
-                    let place = ServerPlace { directory, number: 0, seconds: SECONDS, tool: None, stop };
-                    let server = ServerProgram::Mariadb.start(&place)?;
-                    let load = server.load_in_background(&[TRANSACTIONS])?;
-                    neighbors.servers.push((server, load));
+                    neighbors.programs.push(LoadedProgram::named("mariadb", TRANSACTIONS, stop)?);
                 }
             }
         }
@@ -64,6 +57,6 @@ impl Neighbors {
     /// Errors: one has ended by itself.
     pub(super) fn check(&mut self) -> Result<()> {
         self.own.iter_mut().try_for_each(Running::check)?;
-        self.servers.iter_mut().try_for_each(|(_, load)| load.check())
+        self.programs.iter_mut().try_for_each(LoadedProgram::check)
     }
 }

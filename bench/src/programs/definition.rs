@@ -3,11 +3,14 @@
 //! Owns: the shape of these files, and the ones that are built in. Never touches: processes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
+use heat::units::{Bytes, Nanos};
+use serde::{Deserialize, Deserializer};
 
-/// A program as its community loads it. Commands are for sh, in a new directory of the program's own.
+/// A program as its community loads it. Commands are for sh, in a new directory of the program's own; `$PORT` in them and in files is a port for it,
+/// `$WITH` precedes the program's own words where it is started by `hugepilot run`, and `$EXPERTS` are the words that experts add.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProgramDefinition {
@@ -41,6 +44,30 @@ pub(super) struct ProgramDefinition {
     /// Whether its children do its work.
     #[serde(default)]
     pub(super) children: bool,
+    /// Settings of the machine below `/sys/kernel/mm/transparent_hugepage` with which it is started.
+    #[serde(default)]
+    pub(super) settings: BTreeMap<String, String>,
+    /// How its own experts put it on huge pages; absent where they do not.
+    #[serde(default)]
+    pub(super) experts: Option<ExpertsAdvice>,
+}
+
+/// How a program's own experts put it on huge pages.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExpertsAdvice {
+    /// In words.
+    pub(super) what: String,
+    /// Words of its command line.
+    pub(super) words: String,
+    /// Memory that a pool must have for it.
+    #[serde(default, deserialize_with = "size")]
+    pub(super) pool: Option<Bytes>,
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
 macro_rules! built_in {
@@ -51,6 +78,7 @@ macro_rules! built_in {
 
 built_in!(
     "duckdb",
+    "gunicorn",
     "h2",
     "lightgbm",
     "mariadb",
@@ -68,10 +96,26 @@ built_in!(
 impl ProgramDefinition {
     /// The built-in one of that name. Errors: there is none; those that exist are named.
     pub(super) fn named(name: &str) -> Result<Self> {
-        let text = BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
-        let text = text.with_context(|| format!("no program '{name}'; there are {}", names().join(", ")))?;
-        toml::from_str(text).with_context(|| format!("{name}.toml is not as programs are defined"))
+        let wrong = || format!("{name}.toml is not as programs are defined");
+        keys_of(name)?.try_into().with_context(wrong)
     }
+
+    /// How long a window is at least. Errors: the file has no time there.
+    pub(super) fn shortest_window(&self) -> Result<Duration> {
+        let window: Option<Nanos> = self.window.as_deref().map(str::parse).transpose()?;
+        Ok(window.map_or(Duration::ZERO, Nanos::duration))
+    }
+}
+
+/// What a file defines, on top of the program that it is `like`.
+fn keys_of(name: &str) -> Result<toml::Table> {
+    let text = BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
+    let text = text.with_context(|| format!("no program '{name}'; there are {}", names().join(", ")))?;
+    let mut own: toml::Table = text.parse().with_context(|| format!("{name}.toml is no TOML"))?;
+    let Some(like) = own.remove("like") else { return Ok(own) };
+    let mut keys = keys_of(like.as_str().unwrap_or_default())?;
+    keys.extend(own);
+    Ok(keys)
 }
 
 /// The names of all that are built in.
@@ -88,7 +132,14 @@ mod tests {
         for name in names() {
             let program = ProgramDefinition::named(name).unwrap_or_else(|error| panic!("{error:#}"));
             assert!(!program.what.is_empty() && program.process.len() <= 15, "{name}");
+            // The port is another one for each, and `hugepilot run` can start it.
+            let files = program.files.values().map(String::as_str).collect::<String>();
+            assert!(program.start.contains("$WITH ") && !files.contains("127.0.0.1:1"), "{name}");
+            let has_place = |experts: &ExpertsAdvice| !experts.words.is_empty() && program.start.contains("EXPERTS");
+            assert!(program.experts.as_ref().is_none_or(has_place), "{name}");
         }
+        let [one, other] = ["postgres", "postgres-100"].map(|name| ProgramDefinition::named(name).unwrap());
+        assert!(one.load != other.load && one.start == other.start, "{other:?}");
         assert!(names().is_sorted(), "{:?}", names());
         assert!(ProgramDefinition::named("doom").unwrap_err().to_string().contains("redis"));
     }

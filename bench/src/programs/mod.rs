@@ -5,7 +5,11 @@
 mod definition;
 mod record;
 mod running;
+mod setup;
+mod setups_record;
+mod side_by_side;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -15,7 +19,12 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use self::definition::{ProgramDefinition, names};
 use self::record::ProgramTrial;
 pub use self::record::ProgramsRecord;
-use self::running::RunningProgram;
+pub(crate) use self::running::LoadedProgram;
+use self::running::HowStarted;
+use self::setup::{ProgramSetup, WARMING};
+use self::setups_record::ProgramTurns;
+pub use self::setups_record::SetupsRecord;
+use self::side_by_side::SideBySide;
 use crate::machine::MachineDescription;
 use crate::outputs::{Outputs, Results, json_lines};
 use crate::rounds;
@@ -27,12 +36,12 @@ Examples:
   hugepilot-bench programs redis --for 5m         one of them, at most five minutes
   hugepilot-bench programs --keep                 all of them: some hours
   hugepilot-bench programs --list                 what they are, and what each needs
+  hugepilot-bench programs redis --setups default,default-again,always,attach,ideal --rounds 20
 
 Each program is started, filled and put under load, then `hugepilot trial` switches its memory between base and huge pages until its gain is
-known within 2 %, or time is up.";
+known within 2 %, or time is up. With --setups it runs several times side by side instead, each in one setup and stopped except during its
+turns.";
 
-/// Caches fill, and just-in-time compilers come to rest.
-const WARMING: Duration = Duration::from_secs(10);
 /// Where work is counted at once, many short windows tell most.
 const WINDOW: &str = "1s";
 const POLL: Duration = Duration::from_millis(100);
@@ -51,9 +60,18 @@ pub struct ProgramsArguments {
     /// How closely a gain is to be known, such as 2%
     #[arg(long = "to", value_name = "SHARE", default_value = "2%")]
     precision: String,
+    /// Compares these setups of each program, separated by commas, in place of a trial
+    #[arg(long, value_enum, value_delimiter = ',', conflicts_with_all = ["limit", "precision"])]
+    setups: Vec<ProgramSetup>,
+    /// Rounds; each setup has one turn in each
+    #[arg(long, default_value_t = 20, requires = "setups")]
+    rounds: u32,
+    /// Seconds of each turn; longer where work is counted late
+    #[arg(long, default_value_t = 3, requires = "setups")]
+    seconds: u32,
     /// The hugepilot binary [default: beside this program]
     #[arg(long, value_name = "PATH")]
-    hugepilot: Option<std::path::PathBuf>,
+    hugepilot: Option<PathBuf>,
     #[command(flatten)]
     outputs: Outputs,
 }
@@ -73,36 +91,75 @@ impl ProgramsArguments {
             return Ok(());
         }
         self.outputs.check()?;
-        let tool = Tool::find(self.hugepilot.clone())?;
-        let stop = Stop::on_signals(SecondSignal::Ends)?;
-        let mut record = ProgramsRecord::new(MachineDescription::describe(&SavedSettings::of_this_machine()?)?);
+        let name = if self.programs.is_empty() { "all".to_owned() } else { chosen.join("+") };
+        let bench = Bench {
+            tool: Tool::find(self.hugepilot.clone())?,
+            stop: Stop::on_signals(SecondSignal::Ends)?,
+            settings: SavedSettings::of_this_machine()?,
+        };
+        if self.setups.is_empty() { self.try_each(&programs, &name, bench) } else { self.compare(&programs, &name, bench) }
+    }
+
+    fn try_each(&self, programs: &[(String, ProgramDefinition)], name: &str, mut bench: Bench) -> Result<()> {
+        let mut record = ProgramsRecord::new(MachineDescription::describe(&bench.settings)?);
         let measured = programs.iter().try_for_each(|(name, program)| {
-            let trial = self
-                .measure(name, program, &tool, &stop)
+            let trial = bench
+                .with_settings(program, |bench| self.trial(name, program, bench))
                 .with_context(|| format!("{name} (needs {})", program.needs))?;
             record.trials.push(trial);
             Ok(())
         });
         if !record.trials.is_empty() {
-            let name =
-                format!("programs-{}", if self.programs.is_empty() { "all".to_owned() } else { chosen.join("+") });
             let (text, json) = (record.text(), json_lines(&record, "program")?);
-            self.outputs.tell(&record.machine, &Results { name: &name, json, text: &text, draw: None })?;
+            let name = &format!("programs-{name}");
+            self.outputs.tell(&record.machine, &Results { name, json, text: &text, draw: None })?;
         }
-        rounds::ended(measured, &stop, "told")
+        rounds::ended(measured, &bench.stop, "told")
     }
 
-    fn measure(&self, name: &str, program: &ProgramDefinition, tool: &Tool, stop: &Stop) -> Result<ProgramTrial> {
+    fn compare(&self, programs: &[(String, ProgramDefinition)], name: &str, mut bench: Bench) -> Result<()> {
+        let mut record = SetupsRecord::new(MachineDescription::describe(&bench.settings)?, self.rounds);
+        let measured = programs.iter().try_for_each(|(name, program)| {
+            let experts = program.experts.as_ref().map(|experts| experts.what.clone());
+            record.programs.push(ProgramTurns {
+                program: name.clone(),
+                what: program.what.clone(),
+                experts,
+                missing: Vec::new(),
+                turns: Vec::new(),
+            });
+            let turns = record.programs.last_mut().expect("just added");
+            bench.with_settings(program, |bench| {
+                let Bench { tool, stop, settings } = bench;
+                let lasting = program.shortest_window()?.max(Duration::from_secs(self.seconds.into()));
+                SideBySide { setups: &self.setups, rounds: self.rounds, lasting, tool, stop }
+                    .measure(program, settings, turns)
+                    .with_context(|| format!("{name} (needs {})", program.needs))
+            })
+        });
+        record.programs.retain(|program| !program.turns.is_empty() || !program.missing.is_empty());
+        if !record.programs.is_empty() {
+            let (text, json) = (record.text(), json_lines(&record, "round")?);
+            let name = &format!("setups-{name}");
+            self.outputs.tell(&record.machine, &Results { name, json, text: &text, draw: None })?;
+        }
+        rounds::ended(measured, &bench.stop, "told")
+    }
+
+    fn trial(&self, name: &str, program: &ProgramDefinition, bench: &Bench) -> Result<ProgramTrial> {
         eprintln!("{name}: {}", program.what);
-        let mut running = RunningProgram::start(program, stop)?;
+        let stop = &bench.stop;
+        let mut running = LoadedProgram::start(program, &HowStarted::default(), stop)?;
         stop.sleep_until(Instant::now() + WARMING)?;
         running.check()?;
         let mut words =
             vec!["--rate", running.rate(), "--for", &self.limit, "--to", &self.precision, "--number", "total"];
-        // Nobody minds how fast this program is meanwhile, so that more pairs fit into the time.
-        words.extend(["--max-slowdown", "25%", "--window", program.window.as_deref().unwrap_or(WINDOW)]);
+        // The forecast is to be that of a machine without earlier trials. Nobody minds how fast this program is meanwhile, so that more pairs fit
+        // into the time.
+        words.extend(["--no-calibration", "--max-slowdown", "25%"]);
+        words.extend(["--window", program.window.as_deref().unwrap_or(WINDOW)]);
         words.extend(program.children.then_some("--children"));
-        let trial = tool.start_on("trial", running.pid()?, &words)?;
+        let trial = bench.tool.start_on("trial", running.pid()?, &words)?;
         while !trial.has_ended()? {
             running.check()?;
             stop.sleep_until(Instant::now() + POLL)?;
@@ -113,5 +170,25 @@ impl ProgramsArguments {
             Err(error) => (None, format!("{error:#}").lines().last().map(str::to_owned)),
         };
         Ok(ProgramTrial { program: name.to_owned(), what: program.what.clone(), trial, refused })
+    }
+}
+
+/// What every measurement needs.
+struct Bench {
+    tool: Tool,
+    stop: Stop,
+    settings: SavedSettings,
+}
+
+impl Bench {
+    /// Works with the machine's settings as the program needs them.
+    fn with_settings<T>(
+        &mut self,
+        program: &ProgramDefinition,
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        program.settings.iter().try_for_each(|(name, value)| self.settings.change(name, value).map(|_| ()))?;
+        let done = work(self);
+        self.settings.restore().and(done)
     }
 }

@@ -8,9 +8,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use hugepilot_os::PidFd;
 use hugepilot_os::stop::Stop;
 use kernel::Root;
 use kernel::process::{ProcessStatus, descendants};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::definition::ProgramDefinition;
@@ -18,10 +20,28 @@ use crate::process::BoundChild;
 
 /// A program may have to be filled before it answers.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// A server that does not end by itself within this time is killed.
+const ENDING: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
 
+/// The first one's port; others have the next ones.
+const FIRST_PORT: u16 = 18_080;
+
+/// What distinguishes one that runs from others of its kind.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HowStarted {
+    /// Counted from 0.
+    pub(super) number: u16,
+    /// What starts it, such as `hugepilot run`.
+    pub(super) with: String,
+    /// Words that its experts add.
+    pub(super) experts: String,
+    /// Words added to those that load it.
+    pub(super) load: String,
+}
+
 /// It ends with this value: first its load, then itself.
-pub(super) struct RunningProgram {
+pub(crate) struct LoadedProgram {
     load: Option<BoundChild>,
     program: BoundChild,
     process: String,
@@ -29,16 +49,28 @@ pub(super) struct RunningProgram {
     _directory: TempDir,
 }
 
-impl RunningProgram {
+impl LoadedProgram {
+    /// Starts one of those that are built in, with these words added to what loads it. Errors: as [`LoadedProgram::start`].
+    pub(crate) fn named(name: &str, load: &str, stop: &Stop) -> Result<Self> {
+        let how = HowStarted { load: load.to_owned(), ..HowStarted::default() };
+        Self::start(&ProgramDefinition::named(name)?, &how, stop)
+    }
+
     /// Starts it, fills it, and puts load on it. Errors: a command fails, which is quoted with what it said.
-    pub(super) fn start(definition: &ProgramDefinition, stop: &Stop) -> Result<Self> {
+    pub(super) fn start(definition: &ProgramDefinition, how: &HowStarted, stop: &Stop) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("hugepilot-bench-").tempdir_in("/var/tmp")?;
         // Servers that refuse to run as root run as their own user.
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))?;
+        let port = (FIRST_PORT + how.number).to_string();
         for (name, text) in &definition.files {
+            let text = text.replace("$PORT", &port);
             std::fs::write(directory.path().join(name), text).with_context(|| format!("cannot write {name}"))?;
         }
-        let there = |command: &str| format!("cd '{}'\n{command}", directory.path().display());
+        let HowStarted { with, experts, .. } = how;
+        let there = |command: &str| {
+            let directory = directory.path().display();
+            format!("cd '{directory}'; PORT={port}; WITH='{with}'; EXPERTS='{experts}'\n{command}")
+        };
         definition.prepare.as_deref().map_or(Ok(()), |command| shell(&there(command), stop))?;
         let mut program = background(&there(&definition.start))?;
         let asked = Instant::now();
@@ -48,7 +80,8 @@ impl RunningProgram {
             stop.sleep_until(Instant::now() + POLL)?;
         }
         definition.fill.as_deref().map_or(Ok(()), |command| shell(&there(command), stop))?;
-        let load = definition.load.as_deref().map(|command| background(&there(command))).transpose()?;
+        let load = definition.load.as_deref().map(|command| background(&there(&format!("{command} {}", how.load))));
+        let load = load.transpose()?;
         let (process, rate) = (definition.process.clone(), there(&definition.rate));
         Ok(Self { load, program, process, rate, _directory: directory })
     }
@@ -67,11 +100,48 @@ impl RunningProgram {
         &self.rate
     }
 
+    /// Stops it and its load with all their processes, or lets them go on. Errors: they cannot be listed.
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        for child in [Some(&self.program), self.load.as_ref()].into_iter().flatten() {
+            family(child)?.iter().for_each(|process| send(process, signal));
+        }
+        Ok(())
+    }
+
     /// Errors: the program or its load has ended.
-    pub(super) fn check(&mut self) -> Result<()> {
+    pub(crate) fn check(&mut self) -> Result<()> {
         self.program.check()?;
         self.load.as_mut().map_or(Ok(()), |load| load.check().context("its load"))
     }
+}
+
+impl Drop for LoadedProgram {
+    fn drop(&mut self) {
+        // Processes that are stopped would not end when asked.
+        let _ = self.signal(Signal::CONT);
+        let of = |child| family(child).unwrap_or_default();
+        self.load.as_ref().map_or(Vec::new(), of).iter().for_each(|process| send(process, Signal::KILL));
+        let processes = of(&self.program);
+        // A server that is asked takes its children along, and leaves no shared memory behind.
+        let Some(first) = processes.first() else { return };
+        send(first, Signal::TERM);
+        let asked = Instant::now();
+        while !first.has_exited() && asked.elapsed() < ENDING {
+            std::thread::sleep(POLL);
+        }
+        processes.iter().for_each(|process| send(process, Signal::KILL));
+    }
+}
+
+/// A child with its descendants, itself first. Errors: they cannot be listed.
+fn family(child: &BoundChild) -> Result<Vec<PidFd>> {
+    let pids = [child.pid()].into_iter().chain(descendants(&Root::host(), child.pid())?);
+    Ok(pids.filter_map(|pid| PidFd::open(pid).ok()).collect())
+}
+
+/// Who has ended meanwhile needs no signal.
+fn send(process: &PidFd, signal: Signal) {
+    let _ = process.signal(signal);
 }
 
 fn background(command: &str) -> Result<BoundChild> {

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::decide::{Allowance, GainPercent, Past, Plan, Spent, decide, expected_gain};
 use crate::engine::{Family, FamilyWatch, add_family};
+use crate::past_trials::{Correction, EstimatedFrom, PastTrials, TriedProgram};
 use crate::world::World;
 
 /// A program that spends more than this share of its time ready to run but without a processor shows the machine's load, not its own walks.
@@ -24,12 +25,21 @@ const MOST_WAITED: f64 = 0.75;
 /// What a plan would gain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Forecast {
-    /// A range.
-    Gain(GainPercent),
+    /// A range, and what it rests on.
+    Gain(GainPercent, EstimatedFrom),
     /// Unknown, because the program used no CPU time.
     Idle,
     /// Unknown, because the program waited for a processor for this share of the time in which it was ready to run.
     Contended(f64),
+}
+
+/// What the gain of one program is estimated with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimator {
+    /// What page walks and page faults cost here, for memory of the program's size.
+    pub cost: WalkCost,
+    /// How past trials correct what follows from that.
+    pub correction: Correction,
 }
 
 /// What a forecast rests on, so that it can be compared with what came.
@@ -83,22 +93,43 @@ pub struct Observation {
 
 impl Forecast {
     /// The forecast of a plan.
-    pub fn of(plan: &Plan, heat: &Heat, family: &Family, gauged: Gauged, cost: &WalkCost) -> Self {
+    pub fn of(plan: &Plan, heat: &Heat, family: &Family, gauged: Gauged, estimator: &Estimator) -> Self {
         if let Some(waited) = gauged.waited.filter(|&waited| waited > MOST_WAITED) {
             return Forecast::Contended(waited);
         }
-        let cost = cost.with_unmapping(family.unmapped_share);
+        let cost = estimator.cost.with_unmapping(family.unmapped_share);
         expected_gain(plan, &cost, busy_cpus(heat)).map_or(Forecast::Idle, |gain| {
-            Forecast::Gain(gauged.walk_share.map_or(gain, |share| gain.within(share, plan)))
+            let (gain, from) = estimator.correction.apply(gain);
+            Forecast::Gain(gauged.walk_share.map_or(gain, |share| gain.within(share, plan)), from)
         })
     }
 
     /// The range, if it is known.
     pub fn gain(self) -> Option<GainPercent> {
         match self {
-            Forecast::Gain(gain) => Some(gain),
+            Forecast::Gain(gain, _) => Some(gain),
             Forecast::Idle | Forecast::Contended(_) => None,
         }
+    }
+
+    /// What the range rests on, if it is known.
+    pub fn from(self) -> Option<EstimatedFrom> {
+        match self {
+            Forecast::Gain(_, from) => Some(from),
+            Forecast::Idle | Forecast::Contended(_) => None,
+        }
+    }
+}
+
+impl Estimator {
+    /// By page walks and their cost alone.
+    pub fn of_model(cost: WalkCost) -> Self {
+        Self { cost, correction: Correction::None }
+    }
+
+    /// With what past trials showed of the process, or of others.
+    pub fn of(cost: WalkCost, past: &PastTrials, process: Process) -> Self {
+        Self { cost, correction: past.correction(TriedProgram::of(&Root::host(), process).as_ref()) }
     }
 }
 
@@ -108,7 +139,7 @@ fn busy_cpus(heat: &Heat) -> Option<f64> {
 }
 
 impl ForecastBasis {
-    /// The basis of [`Forecast::of`] the same.
+    /// The basis of [`Forecast::of`] the same, before any correction.
     pub fn of(plan: &Plan, heat: &Heat, family: &Family, gauged: Gauged, cost: &WalkCost) -> Self {
         Self {
             walks_saved_per_second: plan.walks_saved_per_second(),
@@ -180,22 +211,22 @@ impl Observation {
     }
 
     /// The share of CPU time in page walks: as the processor counts it, or as the forecast has it. None where neither tells.
-    pub fn share_of_walks(&self, plan: &Plan, cost: &WalkCost) -> Option<f64> {
-        let forecast = self.forecast(plan, cost).gain().filter(|_| plan.share_of_walks_saved() > 0.0);
+    pub fn share_of_walks(&self, plan: &Plan, estimator: &Estimator) -> Option<f64> {
+        let forecast = self.forecast(plan, estimator).gain().filter(|_| plan.share_of_walks_saved() > 0.0);
         let saved = forecast.map(|gain| gain.likely / (100.0 + gain.likely));
         let expected = saved.map_or(plan.walk_share, |saved| Some(saved / plan.share_of_walks_saved()));
         self.gauged.walk_share.map(|counted| counted.high).or(expected)
     }
 
     /// The forecast of a plan for it.
-    pub fn forecast(&self, plan: &Plan, cost: &WalkCost) -> Forecast {
-        Forecast::of(plan, &self.heat, &self.family, self.gauged, cost)
+    pub fn forecast(&self, plan: &Plan, estimator: &Estimator) -> Forecast {
+        Forecast::of(plan, &self.heat, &self.family, self.gauged, estimator)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use heat::samples::{heat_of, region};
+    use heat::samples::{heat_of, huge, region};
     use heat::units::Bytes;
 
     use super::*;
@@ -219,13 +250,32 @@ mod tests {
         let (plan, family) = (Observation::plan_for(&heat), Family::alone(Bytes(0), Bytes(1 << 30)));
         let of = |heat: &Heat, waited| {
             let gauged = Gauged { waited, walk_share: None };
-            Forecast::of(&plan, heat, &family, gauged, &WalkCost::UNCALIBRATED)
+            Forecast::of(&plan, heat, &family, gauged, &Estimator::of_model(WalkCost::UNCALIBRATED))
         };
         assert_eq!(of(&heat, Some(0.9)), Forecast::Contended(0.9));
         assert_eq!(of(&heat, Some(0.5)), of(&heat, None));
         assert!(of(&heat, None).gain().is_some());
         heat.busy_cpus = Some(0.0);
         assert_eq!(of(&heat, None), Forecast::Idle);
+    }
+
+    #[test]
+    fn the_share_of_page_walks_is_counted_or_follows_from_the_forecast() {
+        let mut regions: Vec<_> = (0..64).map(|number| region(number, 1e5, 0)).collect();
+        regions.extend((64..128).map(|number| huge(number, 1e5)));
+        let mut heat = heat_of(regions);
+        heat.busy_cpus = Some(1.0);
+        let (plan, family) = (Observation::plan_for(&heat), Family::alone(Bytes(0), Bytes(1 << 30)));
+        let estimator = Estimator::of_model(WalkCost::UNCALIBRATED);
+        let of = |walk_share| {
+            let gauged = Gauged { waited: None, walk_share };
+            Observation { heat: heat.clone(), family, gauged }
+        };
+        let gain = of(None).forecast(&plan, &estimator).gain().expect("a gain").likely;
+        let share = of(None).share_of_walks(&plan, &estimator).expect("a share");
+        assert!((share - 2.0 * gain / (100.0 + gain)).abs() < 1e-9, "half of the page walks are saved: {share}, {gain}");
+        let counted = Some(WalkShare { low: 0.1, high: 0.3 });
+        assert_eq!(of(counted).share_of_walks(&plan, &estimator), Some(0.3));
     }
 
     #[test]
@@ -236,7 +286,7 @@ mod tests {
         let family = Family::alone(Bytes(0), Bytes(1 << 30));
         let of = |walk_share| {
             let gauged = Gauged { waited: None, walk_share };
-            Forecast::of(&plan, &heat, &family, gauged, &WalkCost::UNCALIBRATED).gain().expect("a gain").high
+            Forecast::of(&plan, &heat, &family, gauged, &Estimator::of_model(WalkCost::UNCALIBRATED)).gain().expect("a gain").high
         };
         assert!(of(None) > 1.0, "without a bound");
         assert!(of(Some(WalkShare { low: 0.0, high: 0.001 })) <= 0.11);

@@ -13,6 +13,7 @@ pub mod explain;
 pub mod forecast;
 pub mod group;
 pub mod machine;
+pub mod past_trials;
 pub mod programs;
 pub mod recording;
 pub mod scope;

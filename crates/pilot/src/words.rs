@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::decide::Reason;
 use crate::explain::Why;
+use crate::past_trials::EstimatedFrom;
 
 /// A variant's name in JSON, as `Serialize` gives it.
 pub fn name(variant: impl Serialize) -> String {
@@ -30,6 +31,15 @@ pub fn meaning(meaning: Meaning) -> &'static str {
             "bits mean accessed: page walks are at most this. The TLB was flushed and the pages were marked cold to \
              spare the program a long stall; --allow-stall observes page walks themselves"
         }
+    }
+}
+
+/// How past trials correct a forecast; None if they do not.
+pub fn corrected(from: EstimatedFrom) -> Option<&'static str> {
+    match from {
+        EstimatedFrom::Model => None,
+        EstimatedFrom::OtherTrials => Some("corrected by trials of other programs here"),
+        EstimatedFrom::ItsTrial => Some("corrected by its own trial"),
     }
 }
 

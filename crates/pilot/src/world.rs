@@ -8,7 +8,7 @@ use std::io;
 use std::time::Instant;
 
 use heat::units::{Address, Bytes, Nanos, Pages};
-use heat::{Heat, MemoryState, PageSet, TrackerKind, WalkCost};
+use heat::{Heat, MemoryState, PageSet, TrackerKind};
 use hugepilot_os::stop::{Stop, Stopped};
 use kernel::probe::CollapseTimes;
 use kernel::process::{FamilyUsage, ProcessStatus};
@@ -18,6 +18,7 @@ use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use serde::{Deserialize, Serialize};
 
 use crate::decide::{OwnPressure, WhoWaits};
+use crate::forecast::Estimator;
 use crate::scope::{Enrolled, Scope};
 
 /// A region to promote.
@@ -120,8 +121,9 @@ pub trait World {
     /// What is present and what is huge, without observing. Errors: as [`observe::Tracker::survey`].
     fn survey(&mut self, process: Process) -> Result<Heat, ObserveError>;
 
-    /// What a page walk costs with so much memory in use: as measured here since boot, otherwise as other machines showed. Measures nothing.
-    fn walk_cost(&self, footprint: Bytes) -> WalkCost;
+    /// What to estimate a process's gain with if it walks for so much memory: with costs as measured here since boot, otherwise as other machines
+    /// showed. Measures nothing.
+    fn estimator(&self, process: Process, footprint: Bytes) -> Estimator;
 
     /// Adds the shared memory that other processes have populated.
     fn complete(&self, heat: &mut Heat);

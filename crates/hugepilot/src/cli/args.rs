@@ -8,6 +8,7 @@ mod pool;
 mod reclaim;
 mod run;
 mod scan;
+mod shared;
 mod target;
 mod trial;
 
@@ -22,15 +23,14 @@ use daemon::{PAUSE_EXAMPLES, RESUME_EXAMPLES};
 pub use pool::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
 pub use run::{LaunchOptions, PrintFormat, RunArgs};
 pub use scan::{RowIs, ScanArgs};
+pub use shared::{BudgetOptions, ForecastOptions, PaceOptions, SpendOptions, WatchOptions};
 pub use target::TargetOptions;
 pub use trial::{LeaveIn, NumberIs, TrialArgs};
 
 use ::daemon::args::DaemonOptions;
 use heat::Coverage;
-use heat::clearing::ClearPolicy;
-use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
-use observe::{ObserveOptions, TrackerChoice};
-use pilot::decide::{Allowance, Limits};
+use heat::units::{Bytes, Nanos, TimeError};
+use observe::ObserveOptions;
 use pilot::group::Selector;
 
 const EXAMPLES: &str = "\
@@ -211,6 +211,9 @@ pub struct ExplainArgs {
     /// How to watch it.
     #[command(flatten)]
     pub watch: WatchOptions,
+    /// How its gain is forecast.
+    #[command(flatten)]
+    pub forecast: ForecastOptions,
     /// Print JSON with every mapping
     #[arg(long)]
     pub json: bool,
@@ -238,6 +241,9 @@ pub struct PromoteArgs {
     /// How fast to act.
     #[command(flatten)]
     pub pace: PaceOptions,
+    /// How its gain is forecast.
+    #[command(flatten)]
+    pub forecast: ForecastOptions,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -359,56 +365,6 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// How a process is watched.
-#[derive(Args, Clone, Debug, PartialEq)]
-pub struct WatchOptions {
-    /// The tracker: auto takes the first of page-walk, damon-vaddr, idle-page, damon-paddr, perf-mem that works on this machine
-    #[arg(long, value_name = "TRACKER", default_value_t)]
-    pub tracker: TrackerChoice,
-    /// How long to watch, 100ms to 1h
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = ObserveOptions::parse_window)]
-    pub window: Nanos,
-    /// Clear accessed bits at once, for exact page walks, however long page faults and mmap calls of the program then wait
-    #[arg(long)]
-    pub allow_stall: bool,
-}
-
-/// What watching again and again may take.
-#[derive(Args, Clone, Debug, PartialEq)]
-pub struct BudgetOptions {
-    /// Share of one CPU that watching again and again may take, of hugepilot's and of the program's each
-    #[arg(long, value_name = "SHARE", default_value_t)]
-    pub max_cpu: CpuShare,
-}
-
-/// What a promotion may spend.
-#[derive(Args, Clone, Debug, PartialEq)]
-pub struct SpendOptions {
-    /// Memory growth allowed: a size, or a share of resident memory (1%) or of the machine's (1%ram)
-    #[arg(long, value_name = "SIZE", default_value_t = Limits::MAX_GROWTH)]
-    pub max_growth: SizeOrShare,
-    /// Most memory on huge pages, what is huge already included: a size, or a share of resident memory (50%) or of the machine's (50%ram) [default: no limit]
-    #[arg(long, value_name = "SIZE")]
-    pub max_huge: Option<SizeOrShare>,
-    /// Also promote memory that is shared by fork, merged by KSM or lazily freed; it grows memory
-    #[arg(long)]
-    pub include_shared: bool,
-    /// Also promote memory that the program spreads over memory nodes by policy; each 2 MiB then comes to be on one node
-    #[arg(long)]
-    pub include_interleaved: bool,
-}
-
-/// How fast to act.
-#[derive(Args, Clone, Debug, PartialEq)]
-pub struct PaceOptions {
-    /// By how much promoting may slow the program down while it lasts, 0.1% to 50%: 2 MiB copies get half of that, for they cost more than their time
-    #[arg(long, value_name = "SHARE", default_value_t = Slowdown::ASKED_FOR)]
-    pub max_slowdown: Slowdown,
-    /// Promote within seconds, however the program feels it: --max-slowdown 40%
-    #[arg(long, conflicts_with = "max_slowdown")]
-    pub fast: bool,
-}
-
 impl HeatArgs {
     /// How to watch it; a sample is drawn anew for each call.
     pub fn options(&self) -> ObserveOptions {
@@ -423,33 +379,6 @@ impl HeatArgs {
             (Some(pid), _) if self.family => Err(Selector::Family(pid)),
             (Some(pid), _) => Ok(pid),
             (None, path) => Err(Selector::Cgroup(path.clone().unwrap_or_default())),
-        }
-    }
-}
-
-impl WatchOptions {
-    /// These options for a tracker.
-    pub fn options(&self) -> ObserveOptions {
-        let clearing = ClearPolicy::allowing_stalls(self.allow_stall);
-        ObserveOptions { window: self.window, clearing, ..ObserveOptions::default() }
-    }
-}
-
-impl PaceOptions {
-    /// The slowdown chosen.
-    pub fn max_slowdown(&self) -> Slowdown {
-        if self.fast { Slowdown::FAST } else { self.max_slowdown }
-    }
-}
-
-impl SpendOptions {
-    /// What these options allow.
-    pub fn allowance(&self) -> Allowance {
-        Allowance {
-            max_growth: self.max_growth,
-            max_huge: self.max_huge,
-            include_shared: self.include_shared,
-            include_interleaved: self.include_interleaved,
         }
     }
 }
@@ -491,6 +420,10 @@ mod tests {
     use clap::CommandFactory;
 
     use std::ffi::OsString;
+
+    use heat::units::{SizeOrShare, Slowdown};
+    use observe::TrackerChoice;
+    use pilot::decide::Allowance;
 
     use super::*;
 

@@ -8,11 +8,12 @@ use kernel::thp::Thp;
 use observe::{ObserveError, calibrate};
 use pilot::decide::Plan;
 use pilot::explain::{self, Surroundings};
-use pilot::forecast::Observation;
+use pilot::forecast::{Estimator, Observation};
 use pilot::machine::{Machine, require};
 use pilot::world::World;
 
 use super::args::ExplainArgs;
+use super::forecast::past_trials;
 use super::terminal;
 use crate::report::{AfterRestart, ExplainReport, json, text};
 
@@ -32,16 +33,17 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<()> {
     };
     let explanation = explain::explain(heat, &plan, smaller.as_deref(), &surroundings(&target)?);
     let (cost, cost_from) = calibrate::walk_cost(family.footprint, terminal::say_measuring);
+    let estimator = Estimator::of(cost, &past_trials(&args.forecast), process);
     let would_pay = |plan: &Plan| Bytes(plan.promotions().count() as u64 * HUGE_PAGE);
     let after_restart = heat.as_if_aligned().map(|aligned| {
         let plan = Observation::plan_for(&aligned);
-        AfterRestart { would_pay: would_pay(&plan), gain: observation.forecast(&plan, &cost).gain() }
+        AfterRestart { would_pay: would_pay(&plan), gain: observation.forecast(&plan, &estimator).gain() }
     });
     let report = ExplainReport {
         heat,
         explanation: &explanation,
         family,
-        forecast: observation.forecast(&plan, &cost),
+        forecast: observation.forecast(&plan, &estimator),
         after_restart: after_restart.filter(|restarted| restarted.would_pay > would_pay(&plan)),
         cost: cost.with_unmapping(family.unmapped_share),
         cost_from,

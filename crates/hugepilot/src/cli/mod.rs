@@ -8,6 +8,7 @@ mod color;
 mod config;
 mod doctor;
 mod explain;
+mod forecast;
 mod give_back;
 mod heat;
 mod launch;

@@ -7,7 +7,7 @@ use heat::Snapshot;
 use heat::units::{CpuShare, HUGE_PAGE, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::{Process, Target};
-use observe::{ObserveError, calibrate};
+use observe::ObserveError;
 use pilot::act::Outcome;
 use pilot::decide::{Decision, Spent};
 use pilot::engine::{Pilot, Round, candidate};
@@ -15,6 +15,7 @@ use pilot::forecast::{Forecast, Gauged, Gauges};
 use pilot::machine::{Machine, require};
 
 use super::args::PromoteArgs;
+use super::forecast::estimator;
 use super::pilot_summary::say_if_fast;
 use super::settings::settings;
 use super::terminal;
@@ -38,7 +39,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
     drop(observing);
     let expectation = expect(&round, &mut pilot);
     if args.dry_run {
-        return show_plan(&round, gauged, expectation, args.json);
+        return show_plan(process, &round, gauged, expectation, args);
     }
     terminal::ensure_read()?;
     if let Some(expectation) = expectation.filter(|_| !args.json) {
@@ -61,12 +62,18 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
     judge(&pilot, args.pid, &outcome)
 }
 
-fn show_plan(round: &Round, gauged: Gauged, expectation: Option<Expectation>, as_json: bool) -> anyhow::Result<()> {
-    let (cost, _) = calibrate::walk_cost(round.family.footprint, terminal::say_measuring);
-    let forecast = Forecast::of(&round.plan, &round.heat, &round.family, gauged, &cost);
+fn show_plan(
+    process: Process,
+    round: &Round,
+    gauged: Gauged,
+    expectation: Option<Expectation>,
+    args: &PromoteArgs,
+) -> anyhow::Result<()> {
+    let estimator = estimator(process, round.family.footprint, &args.forecast);
+    let forecast = Forecast::of(&round.plan, &round.heat, &round.family, gauged, &estimator);
     let report =
         PlanReport { plan: &round.plan, family: round.family, clearing: round.heat.clearing, forecast, expectation };
-    terminal::print(&if as_json { json::plan(&report) } else { text::plan(&report) })
+    terminal::print(&if args.json { json::plan(&report) } else { text::plan(&report) })
 }
 
 /// What promoting should take, estimated from collapses of our own memory; None if nothing is promoted, or no collapse could be tried.

@@ -5,7 +5,7 @@ use heat::WalkCost;
 use heat::units::Bytes;
 use pilot::decide::{Past, Spent, decide};
 use pilot::engine::Family;
-use pilot::forecast::{Forecast, Gauged};
+use pilot::forecast::{Estimator, Forecast, Gauged};
 use pilot::machine::on_this_machine;
 use pilot::recording::{Moment, Recording, RecordingError};
 
@@ -36,7 +36,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
             plan: &plan,
             family,
             clearing: heat.clearing,
-            forecast: Forecast::of(&plan, heat, &family, Gauged::default(), &WalkCost::UNCALIBRATED),
+            forecast: Forecast::of(&plan, heat, &family, Gauged::default(), &Estimator::of_model(WalkCost::UNCALIBRATED)),
             expectation: None,
         };
         if args.json { json::plan(&report) } else { text::plan(&report) }

@@ -8,11 +8,13 @@ use heat::units::{Bytes, Slowdown};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use observe::calibrate;
+use pilot::forecast::Estimator;
 use pilot::machine::{Machine, require};
 use pilot::programs::scan::{ScanFinding, rank, scan as scan_program};
 use pilot::programs::{ProgramCensus, RunningProgram};
 
 use super::args::ScanArgs;
+use super::forecast::past_trials;
 use super::terminal;
 use crate::report::{ScanReport, json, scan_page, text};
 
@@ -44,11 +46,12 @@ fn observe_each(
 ) -> anyhow::Result<Vec<(RunningProgram, ScanFinding)>> {
     let mut machine = Machine::new(observe::open(args.tracker)?, Slowdown::UNASKED);
     let progress = terminal::progress(programs.len() as u64, "programs");
-    let mut found = Vec::new();
+    let (past, mut found) = (past_trials(&args.forecast), Vec::new());
     for program in programs {
         let cost = |footprint| calibrate::walk_cost(footprint, || ()).0;
+        let estimator = |footprint| Estimator::of(cost(footprint), &past, program.busiest);
         let _elsewhere = observe::keep_away_from(program.busiest.pid);
-        let finding = scan_program(&program, &mut machine, cost, stop)?;
+        let finding = scan_program(&program, &mut machine, estimator, stop)?;
         found.push((program, finding));
         progress.inc(1);
     }

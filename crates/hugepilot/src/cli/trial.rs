@@ -3,7 +3,8 @@
 //! Owns: switching the program's memory, reading what it has done, and what is left behind. Never touches: the order of windows, or when the answer
 //! is known ([`trial`]).
 
-use std::time::Instant;
+use std::path::Path;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use daemon::args::DaemonOptions;
@@ -14,16 +15,18 @@ use kernel::Root;
 use kernel::process::cpu_time;
 use kernel::target::{Process, Target};
 use observe::system_calls::SystemCalls;
-use observe::{Whose, calibrate};
+use observe::Whose;
 use pilot::act::RegionResult;
-use pilot::decide::Spent;
+use pilot::decide::{GainPercent, Spent};
 use pilot::engine::{Pilot, Round};
-use pilot::forecast::{Forecast, ForecastBasis, Gauged, Gauges};
+use pilot::forecast::{Estimator, Forecast, ForecastBasis, Gauged, Gauges};
 use pilot::machine::{Machine, require};
+use pilot::past_trials::{PastTrials, TRIALS, TrialOutcome, TriedProgram};
 use trial::meter::{CommandMeter, ExporterMeter, Meter, NumberKind, RunningTotal, SystemCallsMeter};
-use trial::{Arm, TrialEnd, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading, judge};
+use trial::{Arm, SpeedChange, TrialEnd, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading, judge};
 
 use super::args::{LeaveIn, NumberIs, TrialArgs};
+use super::forecast::estimator;
 use super::settings::settings;
 use super::target::{self, Named};
 use super::terminal;
@@ -47,7 +50,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     let mut pilot = Pilot::once(&mut machine, settings, Stop::on_signals(SecondSignal::Ends)?);
     let work = work_of(args, &target, children, &pilot.stop)?;
     let found = if args.placebo { Arm::Base } else { give_back_earlier(&mut pilot, process)? };
-    let (round, expected) = what_to_try(&mut pilot, process, children, args.placebo).with_context(|| match found {
+    let (round, expected) = what_to_try(&mut pilot, process, children, args).with_context(|| match found {
         Arm::Base => format!("nothing was changed in process {}", process.pid),
         Arm::Huge => {
             format!("what was promoted earlier is given back; `hugepilot promote {}` promotes anew", process.pid)
@@ -94,6 +97,9 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     };
     terminal::print(&if args.json { json::trial(&report) } else { text::trial(&report) })?;
     leaving?;
+    if report.is_over && !args.placebo && !args.forecast.no_calibration {
+        keep_outcome(process, &expected, &trial);
+    }
     if let Some(path) = &args.plot
         && let Some(svg) = trial_plot::draw(&trial)?
     {
@@ -166,17 +172,18 @@ fn what_to_try(
     pilot: &mut Pilot<'_>,
     process: Process,
     children: bool,
-    placebo: bool,
+    args: &TrialArgs,
 ) -> anyhow::Result<(Round, Expected)> {
     let observing = terminal::spinner(format!("observing process {}", process.pid));
     let (round, gauged) = most_of_several(pilot, process, children)?;
     drop(observing);
-    let (cost, _) = calibrate::walk_cost(round.family.footprint, terminal::say_measuring);
+    let estimator = estimator(process, round.family.footprint, &args.forecast);
     let Round { plan, heat, family, .. } = &round;
-    let forecast = Forecast::of(plan, heat, family, gauged, &cost);
-    if placebo || plan.promotions().next().is_some() {
-        let basis = ForecastBasis::of(plan, heat, family, gauged, &cost);
-        return Ok((round, Expected { forecast, basis }));
+    let forecast = Forecast::of(plan, heat, family, gauged, &estimator);
+    if args.placebo || plan.promotions().next().is_some() {
+        let by_model = Forecast::of(plan, heat, family, gauged, &Estimator::of_model(estimator.cost));
+        let basis = ForecastBasis::of(plan, heat, family, gauged, &estimator.cost);
+        return Ok((round, Expected { forecast, by_model, basis }));
     }
     let report = PlanReport { plan, family: *family, clearing: heat.clearing, forecast, expectation: None };
     eprint!("{}", text::plan(&report));
@@ -198,6 +205,20 @@ fn most_of_several(pilot: &mut Pilot<'_>, process: Process, children: bool) -> a
         }
     }
     Ok(most.expect("there is more than one observation"))
+}
+
+/// Keeps what came beside what was expected; a forecast does without it where that fails.
+fn keep_outcome(process: Process, expected: &Expected, trial: &trial::Trial) {
+    let Some((expected, change)) = expected.by_model.gain().zip(trial.by_cpu.change()) else { return };
+    let SpeedChange { estimate, low, high } = change;
+    let [likely, low, high] = [estimate, low, high].map(|share| 100.0 * share);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let program = TriedProgram::of(&Root::host(), process);
+    if let Some(outcome) = TrialOutcome::of(program, now, expected, GainPercent { low, likely, high })
+        && let Err(error) = PastTrials::keep(Path::new(TRIALS), outcome)
+    {
+        eprintln!("hugepilot: {error}");
+    }
 }
 
 fn left_in(asked: LeaveIn, verdict: &TrialVerdict, ended: &TrialEnd, found: Arm) -> Arm {

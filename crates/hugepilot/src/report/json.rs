@@ -73,6 +73,7 @@ pub fn plan(report: &PlanReport) -> String {
         processes_observed: report.family.observed,
         growth_bytes: plan.growth(),
         expected_gain_percent: report.forecast.gain(),
+        expected_gain_from: report.forecast.from(),
         expected_seconds: report.expectation.map(|expectation| expectation.elapsed.seconds()),
         expected_longest_stall_ns: report.expectation.map(|expectation| expectation.longest_stall),
         decisions: &plan.decisions,
@@ -248,6 +249,7 @@ mod tests {
     use pilot::engine::Family;
     use pilot::explain::{Surroundings, explain as explain_heat};
     use pilot::forecast::Forecast;
+    use pilot::past_trials::EstimatedFrom;
 
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -276,7 +278,7 @@ mod tests {
     fn a_plan_has_its_fields() {
         let mut plan_of_three = mixed_plan();
         plan_of_three.decisions.drain(1..7);
-        let forecast = Forecast::Gain(GainPercent { low: 5.0, likely: 12.0, high: 25.0 });
+        let forecast = Forecast::Gain(GainPercent { low: 5.0, likely: 12.0, high: 25.0 }, EstimatedFrom::Model);
         let expectation = Some(Expectation {
             regions: 1,
             growth: Bytes(0),
@@ -341,7 +343,7 @@ mod tests {
         let pilot_summary = PilotReport { too_small: Some(Bytes(7)), ..pilot_report(&prepared_on_nodes, &left_alone) };
         let launch = Some(LaunchReport { prepared: &prepared, account: &account });
         let (family, forecast) =
-            (Family::alone(Bytes(80), Bytes(0)), Forecast::Gain(GainPercent { low: 3.0, likely: 4.5, high: 12.0 }));
+            (Family::alone(Bytes(80), Bytes(0)), Forecast::Gain(GainPercent { low: 3.0, likely: 4.5, high: 12.0 }, EstimatedFrom::Model));
         let smaller = vec![Bytes(1 << 16); heat_of_all.regions.len()];
         let explanation = explain_heat(&heat_of_all, &plan, Some(&smaller), &Surroundings::default());
         let explain_report = ExplainReport {

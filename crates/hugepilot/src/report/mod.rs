@@ -186,7 +186,9 @@ pub struct TrialReport<'a> {
 pub struct Expected {
     /// The forecast.
     pub forecast: Forecast,
-    /// What it rests on.
+    /// The same without what past trials showed.
+    pub by_model: Forecast,
+    /// What that rests on.
     pub basis: ForecastBasis,
 }
 

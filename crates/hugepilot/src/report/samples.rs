@@ -27,6 +27,7 @@ use pilot::engine::shared_state::{
     BudgetState, ClientState, Counts, DecisionResult, DecisionState, ForecastState, State, TargetState,
 };
 use pilot::forecast::{Forecast, ForecastBasis};
+use pilot::past_trials::EstimatedFrom;
 use pilot::group::GroupSeen;
 use pilot::scope::PilotMode;
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
@@ -468,7 +469,8 @@ pub(super) fn trial_of(ratios: &[f64]) -> (Trial, TrialVerdict) {
 /// The report of a trial, told.
 pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&TrialReport) -> String) -> String {
     let expected = Expected {
-        forecast: Forecast::Gain(GainPercent { low: 12.0, likely: 15.0, high: 25.0 }),
+        forecast: Forecast::Gain(GainPercent { low: 12.0, likely: 15.0, high: 25.0 }, EstimatedFrom::Model),
+        by_model: Forecast::Gain(GainPercent { low: 12.0, likely: 15.0, high: 25.0 }, EstimatedFrom::Model),
         basis: ForecastBasis {
             walks_saved_per_second: 2e6,
             most_times_as_often: 1.1,

@@ -5,6 +5,7 @@ use heat::units::Bytes;
 use kernel::target::Process;
 use pilot::decide::{GainPercent, Reason};
 use pilot::forecast::Forecast;
+use pilot::past_trials::EstimatedFrom;
 use pilot::programs::RunningProgram;
 use pilot::programs::scan::{ObservedProgram, ScanFinding};
 
@@ -22,7 +23,7 @@ pub fn scanned() -> Vec<(RunningProgram, ScanFinding)> {
         page_tables: Bytes(6 << 20),
         switched_off: Some(false),
     };
-    let gain = |low, likely, high| Forecast::Gain(GainPercent { low, likely, high });
+    let gain = |low, likely, high| Forecast::Gain(GainPercent { low, likely, high }, EstimatedFrom::Model);
     let observed = ObservedProgram {
         resident: Bytes(3 << 30),
         huge: Bytes(300 << 20),

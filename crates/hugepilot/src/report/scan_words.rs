@@ -8,7 +8,7 @@ use pilot::decide::Reason;
 use pilot::forecast::Forecast;
 use pilot::programs::scan::{ObservedProgram, ScanFinding, WhatNext, next_step};
 use pilot::programs::{GroupBy, RunningProgram};
-use pilot::words::{count, printable, reason};
+use pilot::words::{corrected, count, printable, reason};
 
 use super::ScanReport;
 
@@ -74,8 +74,8 @@ fn share(part: Bytes, whole: Bytes) -> String {
 
 fn gain(forecast: Forecast) -> String {
     match forecast {
-        Forecast::Gain(gain) if gain.high < 0.5 => "0 %".to_owned(),
-        Forecast::Gain(gain) => format!("{:.0} % ({:.0} to {:.0})", gain.likely, gain.low, gain.high),
+        Forecast::Gain(gain, _) if gain.high < 0.5 => "0 %".to_owned(),
+        Forecast::Gain(gain, _) => format!("{:.0} % ({:.0} to {:.0})", gain.likely, gain.low, gain.high),
         Forecast::Idle => "idle".to_owned(),
         Forecast::Contended(_) => "unknown".to_owned(),
     }
@@ -99,6 +99,7 @@ fn notes(program: &RunningProgram, finding: &ScanFinding) -> Vec<String> {
             100.0 * program.share_of_busiest
         ));
     }
+    notes.extend(observed.forecast.from().and_then(corrected).map(|corrected| format!("forecast {corrected}")));
     // That it gains nothing as it is needs no reason.
     let kept = observed.kept.filter(|&why| !matches!(why, Reason::NotWalked | Reason::LivesInTlb | Reason::TooCold));
     notes.extend(kept.map(|why| format!("stays on base pages: {}", reason(why, Meaning::Walked))));

@@ -16,6 +16,7 @@ crate::trials!(
     a_program_is_found_by_its_file_its_control_group_and_its_container,
     who_does_nothing_that_is_counted_is_told,
     a_program_that_would_gain_nothing_is_not_tried,
+    what_came_of_a_trial_corrects_later_forecasts,
 );
 
 const MIB: u64 = 1 << 20;
@@ -25,7 +26,12 @@ fn clock_of(program: &Program) -> String {
     format!("cut -d ' ' -f 14 /proc/{}/stat", program.pid)
 }
 
+/// Whose outcome corrects no forecast of another test.
 fn trial(program: &Program, options: &str) -> Command {
+    trial_that_is_kept(program, &format!("{options} --no-calibration"))
+}
+
+fn trial_that_is_kept(program: &Program, options: &str) -> Command {
     let mut command = Command::new(binary());
     command.args(["trial", &program.pid.to_string(), "--rate", &clock_of(program), "--number", "total"]);
     command.args(["--window", "500ms", "--fast", "--json"]).args(options.split_whitespace());
@@ -60,6 +66,47 @@ fn memory_is_switched_by_turns_and_left_as_asked() {
     hugepilot(&format!("give-back {}", program.pid)).status.success().then_some(()).expect("it is on record");
     assert_eq!(program.huge_bytes(), 0);
     program.assert_unharmed();
+}
+
+/// The machine's record of trials, set aside until this is dropped.
+struct RecordAside(Option<Vec<u8>>);
+
+const RECORD: &str = "/var/lib/hugepilot/trials.json";
+
+impl RecordAside {
+    fn set() -> Self {
+        let record = std::fs::read(RECORD).ok();
+        let _ = std::fs::remove_file(RECORD);
+        Self(record)
+    }
+}
+
+impl Drop for RecordAside {
+    fn drop(&mut self) {
+        let _ = match &self.0 {
+            Some(record) => std::fs::write(RECORD, record),
+            None => std::fs::remove_file(RECORD),
+        };
+    }
+}
+
+fn what_came_of_a_trial_corrects_later_forecasts() {
+    let _aside = RecordAside::set();
+    let program = Program::start("map=32M fill ready read=all");
+    let output = trial_that_is_kept(&program, "--for 20s --leave as-found").output().expect("it ends");
+    let trial: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_eq!(trial["expected_gain_from"], "model", "{trial}");
+    let record: Value = serde_json::from_slice(&std::fs::read(RECORD).expect("it is kept")).expect("JSON");
+    assert_eq!(number(&record[0]["program"]["process"]["process"], "pid"), u64::from(program.pid), "{record}");
+    let explained = |options: &str| {
+        let output = hugepilot(&format!("explain {} --json {options}", program.pid));
+        serde_json::from_str::<Value>(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    };
+    let (corrected, by_model) = (explained(""), explained("--no-calibration"));
+    assert_eq!((&corrected["expected_gain_from"], &by_model["expected_gain_from"]), (&"its_trial".into(), &"model".into()));
+    // What was counted was a clock, which gains nothing.
+    let likely = |json: &Value| json["expected_gain_percent"]["likely"].as_f64().expect("a forecast");
+    assert!(likely(&corrected) < likely(&by_model), "{corrected} {by_model}");
 }
 
 fn a_signal_leaves_memory_as_it_was_found() {

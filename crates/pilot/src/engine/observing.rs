@@ -24,7 +24,7 @@ impl Fleet {
         pilot: &mut Pilot<'_>,
     ) {
         faults::note(rates, &mut heat);
-        let (plan, cost) = (Observation::plan_for(&heat), pilot.world.walk_cost(heat.footprint()));
+        let (plan, estimator) = (Observation::plan_for(&heat), pilot.world.estimator(process, heat.footprint()));
         let family = Family::alone(pilot.page_tables(process), heat.footprint());
         let times = heat.times_observed();
         let of_all = |observed: Bytes| Bytes((observed.0 as f64 * times) as u64);
@@ -33,7 +33,7 @@ impl Fleet {
         member.reasons = plan.counts();
         member.faults_per_second = heat.faults_per_second();
         member.forecast = Some(ForecastState {
-            gain_percent: Forecast::of(&plan, &heat, &family, Gauged::default(), &cost).gain(),
+            gain_percent: Forecast::of(&plan, &heat, &family, Gauged::default(), &estimator).gain(),
             would_pay_bytes: of_all(Bytes(plan.promotions().count() as u64 * HUGE_PAGE)),
             growth_bytes: of_all(plan.growth()),
         });

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use heat::units::{Address, Bytes, Nanos, Pages, Slowdown};
-use heat::{Heat, MemoryState, PageSet, TrackerKind, WalkCost};
+use heat::{Heat, MemoryState, PageSet, TrackerKind};
 use hugepilot_os::nodes::PinnedTo;
 use hugepilot_os::run_directory::RUN_DIRECTORY;
 use hugepilot_os::stop::{Stop, Stopped};
@@ -33,6 +33,8 @@ use observe::{calibrate, keep_away_from, populated};
 
 use crate::decide::{Allowance, OwnPressure};
 use crate::engine::shared_state::ServingTime;
+use crate::forecast::Estimator;
+use crate::past_trials::{PastTrials, TRIALS};
 use crate::scope::{Enrolled, Scope};
 use crate::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
@@ -180,8 +182,8 @@ impl World for Machine {
         self.tracker.survey(&target)
     }
 
-    fn walk_cost(&self, footprint: Bytes) -> WalkCost {
-        calibrate::kept_walk_cost(footprint)
+    fn estimator(&self, process: Process, footprint: Bytes) -> Estimator {
+        Estimator::of(calibrate::kept_walk_cost(footprint), &PastTrials::read(Path::new(TRIALS)), process)
     }
 
     fn complete(&self, heat: &mut Heat) {

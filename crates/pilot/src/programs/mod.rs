@@ -2,20 +2,19 @@
 //!
 //! Owns: which processes make one program. Never touches: the programs; whether huge pages would help them is for [`scan`].
 
+mod place;
 pub mod scan;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use heat::units::{Bytes, Nanos};
-use kernel::cgroup::{containers, groups};
 use kernel::process::{ProcessStatus, Stat, cpu_time};
 use kernel::target::Process;
 use kernel::{KernelError, Root};
 use serde::Serialize;
 
-/// Digits of a container's id, as its engine shows it.
-const SHOWN_OF_ID: usize = 12;
+pub(crate) use self::place::Place;
 
 /// What processes have in common that are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -71,13 +70,6 @@ struct Member {
     cpu: Nanos,
 }
 
-/// Where a process runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Place {
-    container: Option<String>,
-    service: Option<String>,
-}
-
 impl ProgramCensus {
     /// Reads every process but this one and kernel threads. Errors: `/proc` cannot be listed.
     pub fn take(root: &Root) -> Result<Self, KernelError> {
@@ -116,8 +108,7 @@ impl Member {
     fn read(root: &Root, process: Process, before: Nanos) -> Option<Self> {
         let status = ProcessStatus::read(root, process.pid).ok().filter(|status| !status.is_zombie())?;
         let cpu = cpu_time(root, process.pid).ok()?.saturating_sub(before);
-        let place = groups(root, process.pid).map(|groups| Place::of(groups.iter().map(String::as_str)));
-        Some(Self { process, status, place: place.unwrap_or_default(), cpu })
+        Some(Self { process, status, place: Place::of(root, process.pid), cpu })
     }
 
     /// What it has in common with others of its program.
@@ -129,26 +120,6 @@ impl Member {
             GroupBy::Container => (self.place.container.clone().unwrap_or_else(|| "no container".to_owned()), None),
             GroupBy::User => (users.get(&uid).cloned().unwrap_or_else(|| uid.to_string()), None),
         }
-    }
-}
-
-impl Place {
-    /// From the names of its control groups.
-    fn of<'a>(groups: impl Iterator<Item = &'a str>) -> Self {
-        let mut place = Self::default();
-        for group in groups {
-            if let Some(id) = containers(group).last() {
-                place.container = Some(id[..SHOWN_OF_ID].to_owned());
-            }
-            let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
-            let unit = group.split('/').rev().find(is_unit).filter(|unit| containers(unit).next().is_none());
-            place.service = unit.map(str::to_owned).or(place.service);
-        }
-        place
-    }
-
-    fn name(&self) -> Option<String> {
-        self.container.clone().or_else(|| self.service.clone())
     }
 }
 

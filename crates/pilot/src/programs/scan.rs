@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
+use heat::Coverage;
 use heat::units::{Bytes, HUGE_PAGE, Nanos};
-use heat::{Coverage, WalkCost};
 use hugepilot_os::stop::{Stop, Stopped};
 use kernel::target::Process;
 use observe::{ObserveError, ObserveOptions};
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::RunningProgram;
 use crate::decide::{Plan, Reason, Verdict};
-use crate::forecast::{Forecast, Observation};
+use crate::forecast::{Estimator, Forecast, Observation};
 use crate::world::World;
 
 /// A program that keeps less of a CPU busy gains nothing that anybody would notice.
@@ -81,20 +81,20 @@ pub enum WhatNext {
     ObserveAgain,
 }
 
-/// Observes a program's busiest process for a fifth of a second. `cost` is the cost of a walk for so much memory.
+/// Observes a program's busiest process for a fifth of a second. `estimator` is what to estimate its gain with if it walks for so much memory.
 ///
 /// Errors: a signal ended it.
 pub fn scan(
     program: &RunningProgram,
     world: &mut dyn World,
-    cost: impl Fn(Bytes) -> WalkCost,
+    estimator: impl Fn(Bytes) -> Estimator,
     stop: &Stop,
 ) -> Result<ScanFinding, Stopped> {
     if program.busy_cpus < IDLE_CPUS {
         return Ok(ScanFinding::Idle);
     }
     match observe(program.busiest, world, stop) {
-        Ok(observation) => Ok(ScanFinding::Observed(ObservedProgram::of(&observation, cost))),
+        Ok(observation) => Ok(ScanFinding::Observed(ObservedProgram::of(&observation, estimator))),
         Err(ObserveError::Stopped(stopped)) => Err(stopped),
         Err(error) => Ok(ScanFinding::Refused(error.to_string())),
     }
@@ -108,21 +108,21 @@ fn observe(process: Process, world: &mut dyn World, stop: &Stop) -> Result<Obser
 }
 
 impl ObservedProgram {
-    fn of(observation: &Observation, cost: impl Fn(Bytes) -> WalkCost) -> Self {
+    fn of(observation: &Observation, estimator: impl Fn(Bytes) -> Estimator) -> Self {
         let heat = &observation.heat;
-        let (plan, cost) = (Observation::plan_for(heat), cost(observation.family.footprint));
+        let (plan, estimator) = (Observation::plan_for(heat), estimator(observation.family.footprint));
         let times = heat.times_observed();
         let of_all = |observed: Bytes| Bytes((observed.0 as f64 * times) as u64);
         let after_restart =
-            heat.as_if_aligned().map(|aligned| observation.forecast(&Observation::plan_for(&aligned), &cost));
+            heat.as_if_aligned().map(|aligned| observation.forecast(&Observation::plan_for(&aligned), &estimator));
         Self {
             resident: heat.rss,
             huge: heat.huge_bytes(),
-            walk_share: observation.share_of_walks(&plan, &cost),
+            walk_share: observation.share_of_walks(&plan, &estimator),
             would_pay: of_all(Bytes(plan.promotions().count() as u64 * HUGE_PAGE)),
             growth: of_all(plan.growth()),
             page_tables_freed: of_all(plan.page_tables_freed()),
-            forecast: observation.forecast(&plan, &cost),
+            forecast: observation.forecast(&plan, &estimator),
             kept: kept(&plan),
             after_restart,
         }
@@ -186,12 +186,13 @@ pub fn rank(found: &mut [(RunningProgram, ScanFinding)]) {
 #[cfg(test)]
 mod tests {
     use heat::samples::{heat_of, huge, region};
-    use heat::{Estimate, Heat, Obstacle, Sample};
+    use heat::{Estimate, Heat, Obstacle, Sample, WalkCost};
 
     use super::*;
     use crate::decide::GainPercent;
     use crate::engine::Family;
     use crate::forecast::Gauged;
+    use crate::past_trials::EstimatedFrom;
 
     fn program(busy_cpus: f64) -> RunningProgram {
         RunningProgram {
@@ -216,7 +217,7 @@ mod tests {
             would_pay: Bytes(1 << 29),
             growth: Bytes(0),
             page_tables_freed: Bytes(0),
-            forecast: Forecast::Gain(GainPercent { low: 0.0, likely, high: 2.0 * likely }),
+            forecast: Forecast::Gain(GainPercent { low: 0.0, likely, high: 2.0 * likely }, EstimatedFrom::Model),
             kept: None,
             after_restart: None,
         }
@@ -278,7 +279,7 @@ mod tests {
         let observed = |heat: &Heat| {
             let family = Family::alone(Bytes(0), heat.footprint());
             let observation = Observation { heat: heat.clone(), family, gauged: Gauged::default() };
-            ObservedProgram::of(&observation, |_| WalkCost::UNCALIBRATED)
+            ObservedProgram::of(&observation, |_| Estimator::of_model(WalkCost::UNCALIBRATED))
         };
         let whole = observed(&heat);
         assert_eq!(whole.would_pay, Bytes(64 * HUGE_PAGE));

@@ -19,6 +19,7 @@ use kernel::process::{FamilyUsage, ProcessStatus};
 use kernel::target::{Process, TargetError};
 use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use pilot::decide::OwnPressure;
+use pilot::forecast::Estimator;
 use pilot::scope::{Enrolled, PilotMode, Scope};
 use pilot::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
@@ -385,8 +386,8 @@ impl World for Handle {
         Ok(heat)
     }
 
-    fn walk_cost(&self, _footprint: Bytes) -> WalkCost {
-        WalkCost::UNCALIBRATED
+    fn estimator(&self, _process: Process, _footprint: Bytes) -> Estimator {
+        Estimator::of_model(WalkCost::UNCALIBRATED)
     }
 
     fn complete(&self, _: &mut Heat) {}

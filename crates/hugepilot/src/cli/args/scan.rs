@@ -7,6 +7,8 @@ use heat::units::Bytes;
 use observe::TrackerChoice;
 use pilot::programs::GroupBy;
 
+use super::ForecastOptions;
+
 const EXAMPLES: &str = "\
 Examples:
   hugepilot scan                       every program above 64 MiB: would huge pages help it?
@@ -33,6 +35,9 @@ pub struct ScanArgs {
     /// Write the table as a page for a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// How gains are forecast.
+    #[command(flatten)]
+    pub forecast: ForecastOptions,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -6,7 +6,7 @@ use ::daemon::args::DaemonOptions;
 use clap::{Args, ValueEnum};
 use heat::units::Nanos;
 
-use super::{PaceOptions, SpendOptions, TargetOptions, WatchOptions, parse_length};
+use super::{ForecastOptions, PaceOptions, SpendOptions, TargetOptions, WatchOptions, parse_length};
 use observe::{ObserveOptions, TrackerChoice};
 
 const EXAMPLES: &str = "\
@@ -19,7 +19,10 @@ Examples:
 
 What is compared is work for each second of the program's CPU time, in pairs of windows with and without huge pages. The program goes on
 all the time, under its own load: a trial tells about the load it has. Ctrl-C ends it, and leaves memory as it was found; after kill -9
-`hugepilot give-back` does.";
+`hugepilot give-back` does.
+
+What came of it, beside what was expected, is kept in /var/lib/hugepilot/trials.json, and corrects later forecasts; --no-calibration keeps
+and corrects nothing.";
 
 /// `hugepilot trial`
 #[derive(Args, Clone, Debug, PartialEq)]
@@ -70,6 +73,9 @@ pub struct TrialArgs {
     /// Draw the windows, and the interval over time, as an SVG picture
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
+    /// How gains are forecast.
+    #[command(flatten)]
+    pub forecast: ForecastOptions,
     /// Print JSON with every window
     #[arg(long)]
     pub json: bool,

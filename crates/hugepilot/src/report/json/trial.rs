@@ -32,6 +32,7 @@ pub fn trial(report: &TrialReport) -> String {
         left: report.left,
         is_over: report.is_over,
         expected_gain_percent: report.expected.forecast.gain(),
+        expected_gain_from: report.expected.forecast.from(),
         expected_from: report.expected.basis,
         course: trial.course.iter().map(|(at, change)| object! { at_ns: *at, #[serde(flatten)] change: *change }).collect::<Vec<_>>(),
         windows: trial.windows.iter().map(window).collect::<Vec<_>>(),

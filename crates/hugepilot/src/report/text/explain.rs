@@ -9,6 +9,7 @@ use pilot::forecast::Forecast;
 use pilot::words::{count, count_of, meaning, rate, reason, why};
 
 use super::clearing::clearing;
+use super::plan::and_corrected;
 use super::{contended, joined};
 use crate::report::table::table;
 use crate::report::{AfterRestart, ExplainReport, mapping_name};
@@ -99,13 +100,14 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
              `hugepilot explain {} --children` counts its children, if they do its work",
             report.heat.pid
         ),
-        Forecast::Gain(_) if would_pay == Bytes(0) => {
+        Forecast::Gain(..) if would_pay == Bytes(0) => {
             "no: no memory pays for the move, for the reasons below".to_owned()
         }
-        Forecast::Gain(gain) => format!(
-            "{would_pay} more on huge pages should gain {} ({cost})\n                    \
+        Forecast::Gain(gain, from) => format!(
+            "{would_pay} more on huge pages should gain {} ({cost}{})\n                    \
              `hugepilot promote {}{}` does it, `--dry-run` shows the plan",
             about(gain),
+            and_corrected(from),
             report.heat.pid,
             if report.family.processes > 1 { " --children" } else { "" }
         ),
@@ -159,6 +161,7 @@ mod tests {
     use heat::samples::mixed_heat;
     use heat::{WalkCost, WalkShare};
     use pilot::explain::{Surroundings, explain as explanation_of};
+    use pilot::past_trials::EstimatedFrom;
 
     use super::*;
     use crate::report::samples::mixed_plan;
@@ -173,7 +176,7 @@ mod tests {
             heat: &heat,
             explanation: &explanation,
             family: Family::alone(Bytes(80 << 10), Bytes(0)),
-            forecast: Forecast::Gain(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }),
+            forecast: Forecast::Gain(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }, EstimatedFrom::Model),
             after_restart: None,
             cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",

@@ -3,7 +3,8 @@
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use pilot::decide::{Decision, Plan, Verdict};
 use pilot::forecast::Forecast;
-use pilot::words::{count, count_of, meaning, rate, reason};
+use pilot::past_trials::EstimatedFrom;
+use pilot::words::{corrected, count, count_of, meaning, rate, reason};
 
 use super::clearing::clearing;
 use super::{contended, expectation, joined};
@@ -65,11 +66,19 @@ pub(super) fn gain(forecast: Forecast) -> String {
     match forecast {
         Forecast::Idle => "unknown: the process used no CPU time while it was watched".to_owned(),
         Forecast::Contended(share) => contended(share),
-        Forecast::Gain(gain) => format!(
-            "about {:.1} % of speed ({:.1} to {:.1}), an estimate: page walks saved × the cost of a walk",
-            gain.likely, gain.low, gain.high
+        Forecast::Gain(gain, from) => format!(
+            "about {:.1} % of speed ({:.1} to {:.1}), an estimate: page walks saved × the cost of a walk{}",
+            gain.likely,
+            gain.low,
+            gain.high,
+            and_corrected(from)
         ),
     }
+}
+
+/// How past trials correct a forecast, to follow what else it rests on.
+pub(super) fn and_corrected(from: EstimatedFrom) -> String {
+    corrected(from).map_or(String::new(), |corrected| format!(", {corrected}"))
 }
 
 /// The number of regions for each reason, one line each.
@@ -143,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_dry_run_gives_a_reason_for_every_region() {
-        let forecast = Forecast::Gain(GainPercent { low: 5.26, likely: 12.0, high: 33.3 });
+        let forecast = Forecast::Gain(GainPercent { low: 5.26, likely: 12.0, high: 33.3 }, EstimatedFrom::Model);
         let expectation = Some(Expectation {
             regions: 2,
             growth: Bytes(4096),

@@ -1,0 +1,89 @@
+//! Programs that run side by side in several setups, each stopped except during its turns.
+//!
+//! Owns: the order of turns. Never touches: how a program is started, or how its work is counted.
+//!
+//! All processes live through the same minutes of a noisy machine, and a turn follows within seconds the ones that it is compared with.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use hugepilot_os::stop::Stop;
+
+use super::definition::ProgramDefinition;
+use super::setup::{ProgramInSetup, ProgramSetup};
+use super::setups_record::{ProgramTurns, SetupTurn};
+use crate::rounds::{order_of_round, progress_bar, turns_done};
+use crate::settings::SavedSettings;
+use crate::tool::Tool;
+
+/// What was stopped has cold caches at first.
+const SETTLING: Duration = Duration::from_millis(500);
+
+/// How programs are compared.
+#[derive(Clone, Debug)]
+pub(super) struct SideBySide<'a> {
+    pub(super) setups: &'a [ProgramSetup],
+    pub(super) rounds: u32,
+    pub(super) lasting: Duration,
+    pub(super) tool: &'a Tool,
+    pub(super) stop: &'a Stop,
+}
+
+impl SideBySide<'_> {
+    /// Measures one program; `turns` has what was measured even if it ends early.
+    pub(super) fn measure(
+        &self,
+        definition: &ProgramDefinition,
+        settings: &mut SavedSettings,
+        turns: &mut ProgramTurns,
+    ) -> Result<()> {
+        let mut running = self.start(definition, settings, turns)?;
+        let bar = progress_bar(u64::from(self.rounds) * running.len() as u64);
+        let all: Vec<usize> = (0..running.len()).collect();
+        for round in 0..self.rounds {
+            for index in order_of_round(&all, 1, round) {
+                let program = &mut running[index];
+                bar.set_message(format!("{} round {}: {}", turns.program, round + 1, program.setup));
+                turns.turns.push(self.turn(program, round, settings)?);
+                turns_done(&bar, 1);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// Starts it in each setup in which that is possible.
+    fn start(
+        &self,
+        definition: &ProgramDefinition,
+        settings: &mut SavedSettings,
+        turns: &mut ProgramTurns,
+    ) -> Result<Vec<ProgramInSetup>> {
+        let mut running = Vec::new();
+        for (number, &setup) in (0..).zip(self.setups) {
+            eprintln!("{}: starting {setup}", turns.program);
+            match ProgramInSetup::start(definition, (setup, number), self.tool, settings, self.stop) {
+                Ok(program) => running.push(program),
+                Err(error) => {
+                    self.stop.check()?;
+                    turns.missing.push((setup, format!("{error:#}")));
+                }
+            }
+        }
+        Ok(running)
+    }
+
+    fn turn(&self, program: &mut ProgramInSetup, round: u32, settings: &mut SavedSettings) -> Result<SetupTurn> {
+        let [before, after] = program.turn((SETTLING, self.lasting), settings, self.stop)?;
+        let memory = program.memory()?;
+        let work = after.work - before.work;
+        Ok(SetupTurn {
+            round,
+            setup: program.setup,
+            work_per_cpu_second: work / after.cpu.saturating_sub(before.cpu).seconds().max(1e-3),
+            work_per_second: work / after.at.duration_since(before.at).as_secs_f64(),
+            own_bytes: memory.own,
+            huge_bytes: memory.huge,
+        })
+    }
+}
