@@ -19,8 +19,8 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use self::definition::{ProgramDefinition, names};
 use self::record::ProgramTrial;
 pub use self::record::ProgramsRecord;
-pub(crate) use self::running::LoadedProgram;
 use self::running::HowStarted;
+pub(crate) use self::running::LoadedProgram;
 use self::setup::{ProgramSetup, WARMING};
 use self::setups_record::ProgramTurns;
 pub use self::setups_record::SetupsRecord;
@@ -97,7 +97,11 @@ impl ProgramsArguments {
             stop: Stop::on_signals(SecondSignal::Ends)?,
             settings: SavedSettings::of_this_machine()?,
         };
-        if self.setups.is_empty() { self.try_each(&programs, &name, bench) } else { self.compare(&programs, &name, bench) }
+        if self.setups.is_empty() {
+            self.try_each(&programs, &name, bench)
+        } else {
+            self.compare(&programs, &name, bench)
+        }
     }
 
     fn try_each(&self, programs: &[(String, ProgramDefinition)], name: &str, mut bench: Bench) -> Result<()> {

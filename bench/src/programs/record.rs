@@ -4,6 +4,7 @@
 
 use heat::units::{Bytes, Nanos};
 use pilot::decide::GainPercent;
+use pilot::forecast::ForecastBasis;
 use serde::{Deserialize, Serialize};
 use trial::SpeedChange;
 
@@ -39,6 +40,7 @@ struct TrialOutput {
     change: Option<SpeedChange>,
     by_clock: Option<SpeedChange>,
     expected_gain_percent: Option<GainPercent>,
+    expected_from: Option<ForecastBasis>,
     growth: Option<f64>,
     pairs: usize,
     seconds: f64,
@@ -64,7 +66,7 @@ impl ProgramsRecord {
 
     /// The whole report.
     pub fn text(&self) -> String {
-        let mut rows = vec![head("program | forecast | gain | by the clock | pairs | took | switched | memory")];
+        let mut rows = vec![head("program | forecast | then | gain | by the clock | pairs | took | switched | memory")];
         rows.extend(self.trials.iter().map(ProgramTrial::row));
         let mut text =
             format!("{}\nprograms: gains in percent, by `hugepilot trial`\n\n{}", self.machine, table(&rows));
@@ -96,8 +98,10 @@ impl ProgramTrial {
         serde_json::from_value(self.trial.clone()?).ok()
     }
 
+    /// By today's model from what was observed then; what was forecast then, where that was not kept.
     fn forecast(&self) -> Option<GainPercent> {
         match self.output() {
+            Some(TrialOutput { expected_from: Some(basis), .. }) => basis.gain(),
             Some(output) => output.expected_gain_percent,
             None => self.refused.as_ref().filter(|why| why.contains("nothing to try")).map(|_| NOTHING),
         }
@@ -121,11 +125,12 @@ impl ProgramTrial {
         let words = |gain: GainPercent| format!("{:.1} ({:.1} to {:.1})", gain.likely, gain.low, gain.high);
         let forecast = self.forecast().map_or("unknown".to_owned(), words);
         let Some(output) = self.output() else {
-            return [&self.program, &forecast, "-", "-", "-", "-", "-", "-"].map(str::to_owned).to_vec();
+            return [&self.program, &forecast, "-", "-", "-", "-", "-", "-", "-"].map(str::to_owned).to_vec();
         };
         vec![
             self.program.clone(),
             forecast,
+            output.expected_gain_percent.map_or("-".to_owned(), words),
             told(output.change),
             told(output.by_clock),
             output.pairs.to_string(),

@@ -16,6 +16,8 @@ pub enum RefusalReason {
     CgroupFullOrPinned,
     /// EAGAIN, after repeated tries.
     Busy,
+    /// Not split: other processes map the same huge page.
+    MappedByOthers,
     /// Not tried: the memory has changed since the plan.
     Changed,
     /// ESRCH: the process ended.

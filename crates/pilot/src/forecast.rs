@@ -12,9 +12,9 @@ use kernel::process::{ThreadTime, thread_times};
 use kernel::target::Process;
 use observe::walk_cycles::WalkCycles;
 use observe::{ObserveError, ObserveOptions};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::decide::{Allowance, GainPercent, Past, Plan, Spent, decide, expected_gain};
+use crate::decide::{Allowance, GainPercent, Past, Plan, SavedWork, Spent, decide, expected_gain};
 use crate::engine::{Family, FamilyWatch, add_family};
 use crate::past_trials::{Correction, EstimatedFrom, PastTrials, TriedProgram};
 use crate::world::World;
@@ -43,18 +43,11 @@ pub struct Estimator {
 }
 
 /// What a forecast rests on, so that it can be compared with what came.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForecastBasis {
-    /// Page walks a second that the plan saves.
-    pub walks_saved_per_second: f64,
-    /// The factor by which the program may walk more often while nobody observes it.
-    pub most_times_as_often: f64,
-    /// The share of these walks that is certain.
-    pub certain_share: f64,
-    /// The share of walks that do not go along addresses; None where that was not observed.
-    pub scattered_share: Option<f64>,
-    /// Page faults a second that the plan saves.
-    pub faults_saved_per_second: f64,
+    /// What the plan saves.
+    #[serde(flatten)]
+    pub saved: SavedWork,
     /// The processors that the program kept busy; None if that could not be told.
     pub busy_cpus: Option<f64>,
     /// The memory for which it walks.
@@ -97,8 +90,7 @@ impl Forecast {
         if let Some(waited) = gauged.waited.filter(|&waited| waited > MOST_WAITED) {
             return Forecast::Contended(waited);
         }
-        let cost = estimator.cost.with_unmapping(family.unmapped_share);
-        expected_gain(plan, &cost, busy_cpus(heat)).map_or(Forecast::Idle, |gain| {
+        ForecastBasis::of(plan, heat, family, gauged, &estimator.cost).gain().map_or(Forecast::Idle, |gain| {
             let (gain, from) = estimator.correction.apply(gain);
             Forecast::Gain(gauged.walk_share.map_or(gain, |share| gain.within(share, plan)), from)
         })
@@ -139,19 +131,20 @@ fn busy_cpus(heat: &Heat) -> Option<f64> {
 }
 
 impl ForecastBasis {
-    /// The basis of [`Forecast::of`] the same, before any correction.
+    /// Of a plan.
     pub fn of(plan: &Plan, heat: &Heat, family: &Family, gauged: Gauged, cost: &WalkCost) -> Self {
         Self {
-            walks_saved_per_second: plan.walks_saved_per_second(),
-            most_times_as_often: plan.most_times_as_often(),
-            certain_share: plan.certain_share(),
-            scattered_share: plan.walks.scattered,
-            faults_saved_per_second: plan.faults_saved_per_second(),
+            saved: SavedWork::of(plan),
             busy_cpus: busy_cpus(heat),
             footprint_bytes: family.footprint,
             waited_share: gauged.waited,
             cost: cost.with_unmapping(family.unmapped_share),
         }
+    }
+
+    /// The gain by today's model; None if the program used no CPU time.
+    pub fn gain(&self) -> Option<GainPercent> {
+        expected_gain(&self.saved, &self.cost, self.busy_cpus)
     }
 }
 
@@ -273,7 +266,10 @@ mod tests {
         };
         let gain = of(None).forecast(&plan, &estimator).gain().expect("a gain").likely;
         let share = of(None).share_of_walks(&plan, &estimator).expect("a share");
-        assert!((share - 2.0 * gain / (100.0 + gain)).abs() < 1e-9, "half of the page walks are saved: {share}, {gain}");
+        assert!(
+            (share - 2.0 * gain / (100.0 + gain)).abs() < 1e-9,
+            "half of the page walks are saved: {share}, {gain}"
+        );
         let counted = Some(WalkShare { low: 0.1, high: 0.3 });
         assert_eq!(of(counted).share_of_walks(&plan, &estimator), Some(0.3));
     }
@@ -286,7 +282,10 @@ mod tests {
         let family = Family::alone(Bytes(0), Bytes(1 << 30));
         let of = |walk_share| {
             let gauged = Gauged { waited: None, walk_share };
-            Forecast::of(&plan, &heat, &family, gauged, &Estimator::of_model(WalkCost::UNCALIBRATED)).gain().expect("a gain").high
+            Forecast::of(&plan, &heat, &family, gauged, &Estimator::of_model(WalkCost::UNCALIBRATED))
+                .gain()
+                .expect("a gain")
+                .high
         };
         assert!(of(None) > 1.0, "without a bound");
         assert!(of(Some(WalkShare { low: 0.0, high: 0.001 })) <= 0.11);

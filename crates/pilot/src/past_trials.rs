@@ -208,9 +208,7 @@ impl Correction {
             _ if model.high <= 0.0 => (model, EstimatedFrom::Model),
             Correction::None => (model, EstimatedFrom::Model),
             Correction::OtherTrials(ratio) => (scaled(model, ratio), EstimatedFrom::OtherTrials),
-            Correction::ItsTrial { expected, gained } => {
-                (combined(model, expected, gained), EstimatedFrom::ItsTrial)
-            }
+            Correction::ItsTrial { expected, gained } => (combined(model, expected, gained), EstimatedFrom::ItsTrial),
         }
     }
 }
@@ -239,8 +237,7 @@ fn combined(model: GainPercent, expected: GainPercent, gained: GainPercent) -> G
     let shown = since_then * log_speed(gained.likely);
     let trial_deviation = (since_then * width(gained, OF_AN_INTERVAL)).hypot(DAY_TO_DAY * shown);
     let model_deviation = width(model, OF_A_RANGE);
-    let [trial_weight, model_weight] =
-        [trial_deviation, model_deviation].map(|deviation| deviation.max(1e-4).powi(-2));
+    let [trial_weight, model_weight] = [trial_deviation, model_deviation].map(|deviation| deviation.max(1e-4).powi(-2));
     let likely = (trial_weight * shown + model_weight * log_speed(model.likely)) / (trial_weight + model_weight);
     let half = OF_A_RANGE / (trial_weight + model_weight).sqrt();
     let [low, likely, high] = [likely - half, likely, likely + half].map(|end| percent(end).max(0.0));

@@ -144,6 +144,10 @@ pub fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
             "raise the cgroup's memory limit, then try again",
         ),
         RefusalReason::Busy => ("pages of the region were busy at every try", "try again"),
+        RefusalReason::MappedByOthers => (
+            "other processes map the same huge page, which the kernel does not split then",
+            "it stays huge until they have ended; its memory is the same for all of them",
+        ),
         RefusalReason::Changed => (
             "the program changed the memory after it was observed, so it was left alone",
             "run the command again, which observes anew",

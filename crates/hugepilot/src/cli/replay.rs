@@ -36,7 +36,13 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
             plan: &plan,
             family,
             clearing: heat.clearing,
-            forecast: Forecast::of(&plan, heat, &family, Gauged::default(), &Estimator::of_model(WalkCost::UNCALIBRATED)),
+            forecast: Forecast::of(
+                &plan,
+                heat,
+                &family,
+                Gauged::default(),
+                &Estimator::of_model(WalkCost::UNCALIBRATED),
+            ),
             expectation: None,
         };
         if args.json { json::plan(&report) } else { text::plan(&report) }

@@ -4,7 +4,7 @@
 //! is known ([`trial`]).
 
 use std::path::Path;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use daemon::args::DaemonOptions;
@@ -14,8 +14,8 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::process::cpu_time;
 use kernel::target::{Process, Target};
-use observe::system_calls::SystemCalls;
 use observe::Whose;
+use observe::system_calls::SystemCalls;
 use pilot::act::RegionResult;
 use pilot::decide::{GainPercent, Spent};
 use pilot::engine::{Pilot, Round};
@@ -34,6 +34,8 @@ use crate::report::{Expected, PlanReport, TrialReport, json, text, trial_plot};
 
 /// How often a program is observed before its trial: a machine that stands still for a moment would spoil a single one.
 const OBSERVATIONS: usize = 3;
+/// Within this time the other processes that share a region use it again, and map its huge page.
+const USED_AGAIN: Duration = Duration::from_secs(1);
 /// From one reading to the next while it is found out what a number is.
 const BETWEEN: Nanos = Nanos(500_000_000);
 
@@ -56,6 +58,9 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
             format!("what was promoted earlier is given back; `hugepilot promote {}` promotes anew", process.pid)
         }
     })?;
+    if !args.placebo {
+        ensure_splits(&mut pilot, process, &round)?;
+    }
     let mut tried = Tried {
         pilot,
         process,
@@ -191,6 +196,26 @@ fn what_to_try(
     bail!(
         "nothing to try: none of the memory of process {pid} would be promoted, for the reasons above; `hugepilot explain {pid}` says more"
     )
+}
+
+/// Promotes one region and splits it again. Errors: the kernel leaves it huge, as it does where several processes map the same memory.
+fn ensure_splits(pilot: &mut Pilot<'_>, process: Process, round: &Round) -> anyhow::Result<()> {
+    let Some(region) = round.plan.promotions().next().map(|decision| decision.start) else { return Ok(()) };
+    let mut one = pilot.plan_again(process, round)?;
+    one.plan.decisions.retain(|decision| decision.start == region);
+    pilot.act(process, &one, &mut |_| ())?;
+    let stop = pilot.stop.clone();
+    stop.sleep_until(Instant::now() + USED_AGAIN)?;
+    pilot.give_back(process, &[region], &stop, &mut |_| ());
+    let heat = pilot.world.survey(process)?;
+    let pid = process.pid;
+    if heat.regions.iter().any(|found| found.start == region && found.huge) {
+        bail!(
+            "the kernel does not split the huge page at {region} again, as where several processes map the same memory, so the memory of process {pid} \
+             cannot be tried by turns. `hugepilot promote {pid} --children` promotes it for good; compare what the program does before and after"
+        );
+    }
+    Ok(())
 }
 
 /// Observes several times, and takes the round in which the plan saves most: whatever else the machine does can only hide page walks.

@@ -342,8 +342,10 @@ mod tests {
         let prepared_on_nodes = Outcome { prepared_on: BTreeMap::from([(1, 2)]), ..outcome.clone() };
         let pilot_summary = PilotReport { too_small: Some(Bytes(7)), ..pilot_report(&prepared_on_nodes, &left_alone) };
         let launch = Some(LaunchReport { prepared: &prepared, account: &account });
-        let (family, forecast) =
-            (Family::alone(Bytes(80), Bytes(0)), Forecast::Gain(GainPercent { low: 3.0, likely: 4.5, high: 12.0 }, EstimatedFrom::Model));
+        let (family, forecast) = (
+            Family::alone(Bytes(80), Bytes(0)),
+            Forecast::Gain(GainPercent { low: 3.0, likely: 4.5, high: 12.0 }, EstimatedFrom::Model),
+        );
         let smaller = vec![Bytes(1 << 16); heat_of_all.regions.len()];
         let explanation = explain_heat(&heat_of_all, &plan, Some(&smaller), &Surroundings::default());
         let explain_report = ExplainReport {

@@ -22,13 +22,13 @@ use launch::watch::{Seen, TreeSample};
 use observe::census::Fixed;
 use observe::{Census, Spare, Waited};
 use pilot::act::{Outcome, Refusal, Times};
-use pilot::decide::{Allowance, Fairness, GainPercent, Limits, Past, Plan, Reason, Spent, decide};
+use pilot::decide::{Allowance, Fairness, GainPercent, Limits, Past, Plan, Reason, SavedWork, Spent, decide};
 use pilot::engine::shared_state::{
     BudgetState, ClientState, Counts, DecisionResult, DecisionState, ForecastState, State, TargetState,
 };
 use pilot::forecast::{Forecast, ForecastBasis};
-use pilot::past_trials::EstimatedFrom;
 use pilot::group::GroupSeen;
+use pilot::past_trials::EstimatedFrom;
 use pilot::scope::PilotMode;
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
 use trial::{Arm, Trial, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading};
@@ -472,11 +472,13 @@ pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&
         forecast: Forecast::Gain(GainPercent { low: 12.0, likely: 15.0, high: 25.0 }, EstimatedFrom::Model),
         by_model: Forecast::Gain(GainPercent { low: 12.0, likely: 15.0, high: 25.0 }, EstimatedFrom::Model),
         basis: ForecastBasis {
-            walks_saved_per_second: 2e6,
-            most_times_as_often: 1.1,
-            certain_share: 0.9,
-            scattered_share: Some(0.95),
-            faults_saved_per_second: 0.0,
+            saved: SavedWork {
+                walks_saved_per_second: 2e6,
+                most_times_as_often: 1.1,
+                certain_share: 0.9,
+                scattered_share: Some(0.95),
+                faults_saved_per_second: 0.0,
+            },
             busy_cpus: Some(1.0),
             footprint_bytes: Bytes(1 << 30),
             waited_share: Some(0.01),

@@ -15,6 +15,7 @@ crate::trials!(
     nothing_promoted_is_an_error,
     a_signal_stops_between_regions_and_the_rest_can_be_given_back_later,
     text_for_people_tells_before_and_after,
+    what_others_map_stays_huge_and_is_not_called_split,
 );
 
 const MIB: u64 = 1 << 20;
@@ -44,6 +45,15 @@ fn what_was_promoted_is_undone_and_nothing_else() {
     let again = hugepilot(&format!("give-back {}", program.pid));
     again.assert_fails_with(&["promoted nothing", "--all"]);
     program.assert_unharmed();
+}
+
+fn what_others_map_stays_huge_and_is_not_called_split() {
+    let program = Program::start("shmem=64M fill fork-reader ready read=all");
+    promote(&program, 30, "--children");
+    let output = hugepilot(&format!("give-back {}", program.pid));
+    assert!(output.stdout.contains("other processes map the same huge page"), "{}", output.stdout);
+    output.assert_fails_with(&["refused all"]);
+    assert!(program.huge_bytes() >= 60 * MIB);
 }
 
 fn empty_pages_are_freed() {

@@ -17,6 +17,7 @@ crate::trials!(
     who_does_nothing_that_is_counted_is_told,
     a_program_that_would_gain_nothing_is_not_tried,
     what_came_of_a_trial_corrects_later_forecasts,
+    memory_that_the_kernel_does_not_split_is_not_tried,
 );
 
 const MIB: u64 = 1 << 20;
@@ -99,14 +100,26 @@ fn what_came_of_a_trial_corrects_later_forecasts() {
     let record: Value = serde_json::from_slice(&std::fs::read(RECORD).expect("it is kept")).expect("JSON");
     assert_eq!(number(&record[0]["program"]["process"]["process"], "pid"), u64::from(program.pid), "{record}");
     let explained = |options: &str| {
-        let output = hugepilot(&format!("explain {} --json {options}", program.pid));
+        let output = hugepilot(format!("explain {} --json {options}", program.pid).trim_end());
         serde_json::from_str::<Value>(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     };
     let (corrected, by_model) = (explained(""), explained("--no-calibration"));
-    assert_eq!((&corrected["expected_gain_from"], &by_model["expected_gain_from"]), (&"its_trial".into(), &"model".into()));
+    assert_eq!(
+        (&corrected["expected_gain_from"], &by_model["expected_gain_from"]),
+        (&"its_trial".into(), &"model".into())
+    );
     // What was counted was a clock, which gains nothing.
     let likely = |json: &Value| json["expected_gain_percent"]["likely"].as_f64().expect("a forecast");
     assert!(likely(&corrected) < likely(&by_model), "{corrected} {by_model}");
+}
+
+fn memory_that_the_kernel_does_not_split_is_not_tried() {
+    let program = Program::start("shmem=64M fill fork-reader ready read=all");
+    let output = trial(&program, "--for 5s --children").output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot be tried by turns") && stderr.contains("promote"), "{stderr}");
+    assert!(program.huge_bytes() <= 2 * MIB, "one region was tried: {}", program.huge_bytes());
 }
 
 fn a_signal_leaves_memory_as_it_was_found() {

@@ -73,6 +73,15 @@ pub fn scan(pid: u32, start: u64, end: u64, any_of: u64, each: impl FnMut(PageRu
     scan_with(&pagemap, argument, each)
 }
 
+/// Whether any page of a process from `start` to `end` is mapped by an entry of 2 MiB or more.
+///
+/// Errors: as [`scan`].
+pub fn any_huge(pid: u32, start: u64, end: u64) -> io::Result<bool> {
+    let mut any = false;
+    scan(pid, start, end, category::HUGE, |_| any = true)?;
+    Ok(any)
+}
+
 fn scan_with(pagemap: &File, mut argument: ScanArgument, mut each: impl FnMut(PageRun)) -> io::Result<()> {
     let mut runs = vec![PageRun::default(); RUNS];
     argument.size = size_of::<ScanArgument>() as u64;

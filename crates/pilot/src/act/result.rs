@@ -158,8 +158,11 @@ impl Outcome {
     }
 }
 
-/// What the kernel means by an errno of `process_madvise(2)`.
+/// What the kernel means by an errno of `process_madvise(2)`, or by doing nothing.
 pub(super) fn refusal_reason(error: &io::Error) -> RefusalReason {
+    if error.raw_os_error().is_none() && error.kind() == io::ErrorKind::ResourceBusy {
+        return RefusalReason::MappedByOthers;
+    }
     match Errno::from_io_error(error) {
         Some(Errno::INVAL) => RefusalReason::NotEligible,
         Some(Errno::NOMEM) => RefusalReason::NoContiguousMemory,
@@ -198,6 +201,7 @@ pub(crate) mod tests {
         assert_eq!((outcome.tried, outcome.applied, outcome.busy), (4, 2, Nanos(4 * MS.0)));
         let reasons: Vec<_> = outcome.refused.iter().map(|refusal| (refusal.start.0, refusal.reason)).collect();
         assert_eq!(reasons, [(1, RefusalReason::NoContiguousMemory), (2, RefusalReason::CgroupFullOrPinned)]);
+        assert_eq!(refusal_reason(&io::ErrorKind::ResourceBusy.into()), RefusalReason::MappedByOthers);
         assert!(outcome.times.percentile(0.5).is_some_and(|took| took.0.abs_diff(MS.0) < MS.0 / 10));
     }
 

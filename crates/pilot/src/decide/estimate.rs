@@ -42,24 +42,52 @@ impl GainPercent {
     }
 }
 
-/// Estimates what carrying out a plan gains, given the CPUs that the target keeps busy (`Heat::busy_cpus`).
+/// What carrying out a plan saves its program.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedWork {
+    /// Page walks a second.
+    pub walks_saved_per_second: f64,
+    /// The factor by which the program may walk more often while nobody observes it.
+    pub most_times_as_often: f64,
+    /// The share of these walks that is certain.
+    pub certain_share: f64,
+    /// The share of walks that do not go along addresses; None where that was not observed.
+    pub scattered_share: Option<f64>,
+    /// Page faults a second.
+    pub faults_saved_per_second: f64,
+}
+
+impl SavedWork {
+    /// By a plan.
+    pub fn of(plan: &Plan) -> Self {
+        Self {
+            walks_saved_per_second: plan.walks_saved_per_second(),
+            most_times_as_often: plan.most_times_as_often(),
+            certain_share: plan.certain_share(),
+            scattered_share: plan.walks.scattered,
+            faults_saved_per_second: plan.faults_saved_per_second(),
+        }
+    }
+}
+
+/// Estimates what that gains, given the CPUs that the target keeps busy (`Heat::busy_cpus`).
 ///
 /// With f the share of busy CPU time that the saved page walks take, the same work is done in 1 − f of the time: a gain of f / (1 − f). None if the
 /// target used no CPU time or it could not be told. The low end is based only on the page walks that are certain. Where it is known whether walks are
 /// scattered, the range is that of such walks; otherwise that of all kinds.
-pub fn expected_gain(plan: &Plan, cost: &WalkCost, busy_cpus: Option<f64>) -> Option<GainPercent> {
+pub fn expected_gain(saved: &SavedWork, cost: &WalkCost, busy_cpus: Option<f64>) -> Option<GainPercent> {
     let busy = busy_cpus.filter(|&cpus| cpus > 0.0)?;
-    let walks = plan.walks_saved_per_second() / busy;
-    let [low, likely, high] = match plan.walks.scattered {
-        Some(scattered) => cost.shares(walks, plan.most_times_as_often(), scattered),
+    let walks = saved.walks_saved_per_second / busy;
+    let [low, likely, high] = match saved.scattered_share {
+        Some(scattered) => cost.shares(walks, saved.most_times_as_often, scattered),
         None => cost.shares_of_any_kind(walks),
     };
-    let faults = plan.faults_saved_per_second() * cost.page_fault_ns * 1e-9 / busy;
+    let faults = saved.faults_saved_per_second * cost.page_fault_ns * 1e-9 / busy;
     let percent = |share: f64, faults: f64| {
         let share = (share + faults).min(MOST_COUNTED);
         100.0 * share / (1.0 - share)
     };
-    let low = percent(low * plan.certain_share(), faults * FAULTS_PAID.low);
+    let low = percent(low * saved.certain_share, faults * FAULTS_PAID.low);
     let (likely, high) = (percent(likely, faults * FAULTS_PAID.likely), percent(high, faults * FAULTS_PAID.high));
     Some(GainPercent { low: low.min(likely), likely, high: high.max(likely) })
 }
@@ -95,8 +123,12 @@ mod tests {
         unmap_ns: 300.0,
     };
 
+    fn expected(plan: &Plan, cost: &WalkCost, busy_cpus: Option<f64>) -> Option<GainPercent> {
+        expected_gain(&SavedWork::of(plan), cost, busy_cpus)
+    }
+
     fn gain(walks_per_second: f64) -> GainPercent {
-        expected_gain(&saving(walks_per_second), &COST, Some(1.0)).unwrap()
+        expected(&saving(walks_per_second), &COST, Some(1.0)).unwrap()
     }
 
     fn near(found: f64, expected: f64) {
@@ -117,7 +149,7 @@ mod tests {
         near(gain(1e6).low, 100.0 * 0.002 / 0.998);
         near(gain(1e6).high, 100.0 * 0.15 / 0.85);
         near(gain(1e6).likely, gain(1e6).high);
-        let two_cpus = expected_gain(&saving(1e6), &COST, Some(2.0)).unwrap();
+        let two_cpus = expected(&saving(1e6), &COST, Some(2.0)).unwrap();
         near(two_cpus.high, 100.0 * 0.075 / 0.925);
     }
 
@@ -127,8 +159,8 @@ mod tests {
         near(gain(1e12).low, most);
         near(gain(1e12).high, most);
         assert_eq!(gain(0.0), GainPercent { low: 0.0, likely: 0.0, high: 0.0 });
-        assert_eq!(expected_gain(&saving(1e6), &COST, Some(0.0)), None);
-        assert_eq!(expected_gain(&saving(1e6), &COST, None), None);
+        assert_eq!(expected(&saving(1e6), &COST, Some(0.0)), None);
+        assert_eq!(expected(&saving(1e6), &COST, None), None);
     }
 
     #[test]
@@ -158,20 +190,20 @@ mod tests {
 
     #[test]
     fn accessed_bits_promise_what_is_certain() {
-        let gain = |at_least| expected_gain(&accessed(2.5e6, at_least, None), &COST, Some(1.0)).unwrap();
+        let gain = |at_least| expected(&accessed(2.5e6, at_least, None), &COST, Some(1.0)).unwrap();
         assert_eq!(gain(0.0).low, 0.0);
         assert!(gain(0.0).high > 30.0);
-        let all = expected_gain(&saving(2.5e6), &COST, Some(1.0)).unwrap();
+        let all = expected(&saving(2.5e6), &COST, Some(1.0)).unwrap();
         near(gain(2.5e6).low, all.low);
         assert!(gain(2.0e6).low > all.low * 0.79 && gain(2.0e6).low < all.low * 0.81);
         let sampled = Plan { meaning: Meaning::Sampled, ..saving(2.5e6) };
-        assert_eq!(expected_gain(&sampled, &COST, Some(1.0)).unwrap().low, 0.0);
+        assert_eq!(expected(&sampled, &COST, Some(1.0)).unwrap().low, 0.0);
     }
 
     #[test]
     fn scattered_walks_gain_much_and_walks_in_order_next_to_nothing() {
         for walks in [1e6, 2.5e6, 1e7, 5e7, 2e8] {
-            let of = |scattered| expected_gain(&accessed(walks, walks, Some(scattered)), &COST, Some(1.0)).unwrap();
+            let of = |scattered| expected(&accessed(walks, walks, Some(scattered)), &COST, Some(1.0)).unwrap();
             let GainPercent { low, likely, high } = of(1.0);
             assert!(low > 0.0 && high <= 3.0 * low, "{walks}: {low} {likely} {high}");
             let ordered = of(0.0);
@@ -183,7 +215,7 @@ mod tests {
     fn a_program_that_may_walk_more_often_may_gain_more() {
         let plan = accessed(1e6, 1e6, Some(1.0));
         let more = Plan { walks: Walks { at_most_per_second: 2e6, ..plan.walks }, ..plan.clone() };
-        let [gain, more] = [plan, more].map(|plan| expected_gain(&plan, &COST, Some(1.0)).unwrap());
+        let [gain, more] = [plan, more].map(|plan| expected(&plan, &COST, Some(1.0)).unwrap());
         assert!(more.low == gain.low && more.likely > gain.likely && more.high > 1.2 * gain.high);
     }
 
@@ -191,11 +223,11 @@ mod tests {
     fn page_faults_that_are_saved_count() {
         let mut plan = saving(5e5);
         plan.decisions[0].faults_per_second = 1e5;
-        let with = expected_gain(&plan, &COST, Some(1.0)).unwrap();
+        let with = expected(&plan, &COST, Some(1.0)).unwrap();
         // 5e5 walks take 7.5 %, 1e5 page faults 5 % of the time.
         near(with.likely, 100.0 * 0.125 / 0.875);
         assert!(with.low > gain(5e5).low && with.high > gain(5e5).high);
-        assert!(expected_gain(&plan, &COST, Some(2.0)).unwrap().likely < with.likely / 2.0, "of two busy processors");
+        assert!(expected(&plan, &COST, Some(2.0)).unwrap().likely < with.likely / 2.0, "of two busy processors");
     }
 
     #[test]
@@ -226,7 +258,7 @@ mod tests {
             let chase = |number: usize| ReadTimes { base_ns: ns[2 * number], huge_ns: ns[2 * number + 1] };
             let [ordered, independent, dependent, occasional] = [0, 1, 2, 3].map(chase);
             let cost = WalkCost { footprint: Bytes(1), ordered, independent, dependent, occasional, ..COST };
-            let GainPercent { low, likely, high } = expected_gain(&saving(walks), &cost, Some(1.0)).unwrap();
+            let GainPercent { low, likely, high } = expected(&saving(walks), &cost, Some(1.0)).unwrap();
             prop_assert!(0.0 <= low && low <= likely && likely <= high && high.is_finite(), "{low} {likely} {high}");
         }
 
@@ -242,7 +274,7 @@ mod tests {
             let of = |certain: f64, scattered: f64| {
                 let plan = accessed(walks, walks * certain, Some(scattered));
                 let walks = Walks { at_most_per_second: walks * times, ..plan.walks };
-                expected_gain(&Plan { walks, ..plan }, &WalkCost::UNCALIBRATED, Some(1.0)).unwrap()
+                expected(&Plan { walks, ..plan }, &WalkCost::UNCALIBRATED, Some(1.0)).unwrap()
             };
             let one = of(certain, scattered);
             prop_assert!(0.0 <= one.low && one.low <= one.likely && one.likely <= one.high && one.high.is_finite());
@@ -253,7 +285,7 @@ mod tests {
         #[test]
         fn of_random_readers_the_range_is_a_factor_of_three(walks in 1e5..1e8f64) {
             let plan = accessed(walks, walks, Some(0.95));
-            let GainPercent { low, high, .. } = expected_gain(&plan, &WalkCost::UNCALIBRATED, Some(1.0)).unwrap();
+            let GainPercent { low, high, .. } = expected(&plan, &WalkCost::UNCALIBRATED, Some(1.0)).unwrap();
             prop_assert!(low > 0.0 && high <= 3.0 * low, "{low} to {high}");
         }
     }

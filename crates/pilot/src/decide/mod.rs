@@ -16,7 +16,7 @@ mod trend;
 
 pub use back_off::{BackOff, Collapse, OwnPressure};
 pub use choose::{claim, decide, give_back_on_request};
-pub use estimate::{GainPercent, expected_gain};
+pub use estimate::{GainPercent, SavedWork, expected_gain};
 pub use limits::{Allowance, Limits, Spent};
 pub use past::{HeldRegion, Past};
 pub use plan::{Decision, Plan, Reason, Verdict};

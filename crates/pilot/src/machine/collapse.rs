@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use heat::units::{Address, BASE_PAGE, HUGE_PAGE, Nanos};
 use hugepilot_os::advise::{advise, advise_again};
+use hugepilot_os::page_scan;
 use hugepilot_os::process::Punctual;
 use hugepilot_os::stop::Stop;
 use hugepilot_os::{Advice, PidFd};
@@ -66,9 +67,18 @@ fn comes_first(who_waits: WhoWaits, preparation: &Preparation) -> bool {
 /// Splits a huge page. That takes less than a millisecond, copies nothing and needs no memory, so it has no pace.
 pub(super) fn timed_split(target: &PidFd, region: Address) -> Step {
     let started = Instant::now();
-    let result = split(target, region);
+    let result = split(target, region).and_then(|()| ensure_split(target, region));
     let took = Nanos::from_duration(started.elapsed());
     Step { result, took, held_up: took, preparing: Nanos(0), prepared_on: None }
+}
+
+/// The kernel reports success where it leaves the huge page of several processes alone. Errors: it did ([`io::ErrorKind::ResourceBusy`]).
+fn ensure_split(target: &PidFd, region: Address) -> io::Result<()> {
+    // Kernels before 6.7 do not say.
+    match page_scan::any_huge(target.pid(), region.0, region.0 + HUGE_PAGE) {
+        Ok(true) => Err(io::ErrorKind::ResourceBusy.into()),
+        Ok(false) | Err(_) => Ok(()),
+    }
 }
 
 /// Splits by advising one base page that is neither the first nor the last; the contents stay the same.
