@@ -69,8 +69,6 @@ pub enum TriedProgram {
 pub struct TrialOutcome {
     /// The program.
     pub program: TriedProgram,
-    /// When the trial ended, in seconds since 1970.
-    pub ended_at: u64,
     /// What the model expected, without any correction.
     pub expected: GainPercent,
     /// What came: the interval of the trial.
@@ -122,15 +120,10 @@ pub enum Correction {
 
 impl TrialOutcome {
     /// None if the trial told too little, or if it cannot be told which program it was of.
-    pub fn of(
-        program: Option<TriedProgram>,
-        ended_at: u64,
-        expected: GainPercent,
-        gained: GainPercent,
-    ) -> Option<Self> {
+    pub fn of(program: Option<TriedProgram>, expected: GainPercent, gained: GainPercent) -> Option<Self> {
         let is_known = gained.high - gained.low <= 2.0 * WIDEST_KEPT && is_sound(&gained) && is_sound(&expected);
         let program = program.filter(|_| is_known)?;
-        Some(Self { program, ended_at, expected, gained })
+        Some(Self { program, expected, gained })
     }
 
     /// What came as a multiple of what was expected.
@@ -266,7 +259,7 @@ mod tests {
     fn outcome(name: &str, expected: f64, gained: f64) -> TrialOutcome {
         let expected = range(0.5 * expected, expected, 2.0 * expected);
         let gained = range(gained - 2.0, gained, gained + 2.0);
-        TrialOutcome::of(Some(service(name)), 0, expected, gained).expect("known closely")
+        TrialOutcome::of(Some(service(name)), expected, gained).expect("known closely")
     }
 
     fn past(outcomes: impl IntoIterator<Item = TrialOutcome>) -> PastTrials {
@@ -325,9 +318,9 @@ mod tests {
     #[test]
     fn a_trial_that_told_little_is_not_kept() {
         let wide = range(-11.0, 9.0, 33.0);
-        assert_eq!(TrialOutcome::of(Some(service("a")), 0, MODEL, wide), None);
-        assert_eq!(TrialOutcome::of(None, 0, MODEL, MODEL), None);
-        assert_eq!(TrialOutcome::of(Some(service("a")), 0, MODEL, range(f64::NAN, 0.0, 0.0)), None);
+        assert_eq!(TrialOutcome::of(Some(service("a")), MODEL, wide), None);
+        assert_eq!(TrialOutcome::of(None, MODEL, MODEL), None);
+        assert_eq!(TrialOutcome::of(Some(service("a")), MODEL, range(f64::NAN, 0.0, 0.0)), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! is known ([`trial`]).
 
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use daemon::args::DaemonOptions;
@@ -237,9 +237,8 @@ fn keep_outcome(process: Process, expected: &Expected, trial: &trial::Trial) {
     let Some((expected, change)) = expected.by_model.gain().zip(trial.by_cpu.change()) else { return };
     let SpeedChange { estimate, low, high } = change;
     let [likely, low, high] = [estimate, low, high].map(|share| 100.0 * share);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let program = TriedProgram::of(&Root::host(), process);
-    if let Some(outcome) = TrialOutcome::of(program, now, expected, GainPercent { low, likely, high })
+    if let Some(outcome) = TrialOutcome::of(program, expected, GainPercent { low, likely, high })
         && let Err(error) = PastTrials::keep(Path::new(TRIALS), outcome)
     {
         eprintln!("hugepilot: {error}");
