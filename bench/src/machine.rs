@@ -38,7 +38,7 @@ pub struct MachineDescription {
 /// The code that measured, and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredBy {
-    /// The command line, without the directory of the program.
+    /// The command line, without the directories of the program and of what is kept.
     pub command: String,
     /// The commit that the program was built from, followed by "with changes" if something was not committed; "unknown" if git was missing.
     pub commit: String,
@@ -47,12 +47,21 @@ pub struct MeasuredBy {
 impl MeasuredBy {
     /// This program.
     fn this_program() -> Self {
-        let mut words = std::env::args();
-        let program = words.next().unwrap_or_default();
-        let name = program.rsplit('/').next().unwrap_or_default().to_owned();
-        let command = std::iter::once(name).chain(words).collect::<Vec<_>>().join(" ");
-        Self { command, commit: env!("HUGEPILOT_COMMIT").to_owned() }
+        Self { command: told_again(std::env::args()), commit: env!("HUGEPILOT_COMMIT").to_owned() }
     }
+}
+
+/// A command line as another machine would have it.
+fn told_again(mut words: impl Iterator<Item = String>) -> String {
+    let program = words.next().unwrap_or_default();
+    let mut told = vec![program.rsplit('/').next().unwrap_or_default().to_owned()];
+    for word in words {
+        let is_directory = told.last().is_some_and(|last| last == "--keep") && !word.starts_with('-');
+        if !is_directory {
+            told.push(word);
+        }
+    }
+    told.join(" ")
 }
 
 /// The first line of a report.

@@ -84,7 +84,7 @@ impl ProgramTurns {
         let mut text = format!("\n{}: {}\n\n{}", self.program, self.what, table(&rows));
         text += &self.experts.as_ref().map_or(String::new(), |experts| format!("experts: {experts}\n"));
         self.missing.iter().for_each(|(setup, why)| text += &format!("without {setup}: {why}\n"));
-        text += "\n";
+        text += "\nfigures\n";
         self.figures().iter().for_each(|figure| text += &figure.line(58, 30));
         text
     }
