@@ -152,6 +152,13 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_command_is_told_without_directories_of_this_machine() {
+        let told = |line: &str| told_again(line.split(' ').map(str::to_owned));
+        assert_eq!(told("/a/hugepilot-bench io --keep /b/c --rounds 6"), "hugepilot-bench io --keep --rounds 6");
+        assert_eq!(told("hugepilot-bench io --keep --rounds 6"), "hugepilot-bench io --keep --rounds 6");
+    }
+
+    #[test]
     fn dates_of_known_days() {
         for (days, date) in [(0, "1970-01-01"), (11_016, "2000-02-29"), (11_017, "2000-03-01"), (20_453, "2025-12-31")]
         {
