@@ -47,12 +47,12 @@ pub struct MeasuredBy {
 impl MeasuredBy {
     /// This program.
     fn this_program() -> Self {
-        Self { command: told_again(std::env::args()), commit: env!("HUGEPILOT_COMMIT").to_owned() }
+        Self { command: portable_command(std::env::args()), commit: env!("HUGEPILOT_COMMIT").to_owned() }
     }
 }
 
 /// A command line as another machine would have it.
-fn told_again(mut words: impl Iterator<Item = String>) -> String {
+fn portable_command(mut words: impl Iterator<Item = String>) -> String {
     let program = words.next().unwrap_or_default();
     let mut told = vec![program.rsplit('/').next().unwrap_or_default().to_owned()];
     for word in words {
@@ -153,7 +153,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_command_is_told_without_directories_of_this_machine() {
-        let told = |line: &str| told_again(line.split(' ').map(str::to_owned));
+        let told = |line: &str| portable_command(line.split(' ').map(str::to_owned));
         assert_eq!(told("/a/hugepilot-bench io --keep /b/c --rounds 6"), "hugepilot-bench io --keep --rounds 6");
         assert_eq!(told("hugepilot-bench io --keep --rounds 6"), "hugepilot-bench io --keep --rounds 6");
     }

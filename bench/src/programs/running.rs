@@ -67,23 +67,25 @@ impl LoadedProgram {
             std::fs::write(directory.path().join(name), text).with_context(|| format!("cannot write {name}"))?;
         }
         let HowStarted { with, experts, .. } = how;
+        let path = directory.path().to_owned();
         let there = |command: &str| {
-            let directory = directory.path().display();
+            let directory = path.display();
             format!("cd '{directory}'; PORT={port}; WITH='{with}'; EXPERTS='{experts}'\n{command}")
         };
         definition.prepare.as_deref().map_or(Ok(()), |command| shell(&there(command), stop))?;
-        let mut program = background(&there(&definition.start))?;
+        let (process, rate) = (definition.process.clone(), there(&definition.rate));
+        let program = background(&there(&definition.start))?;
+        let mut started = Self { load: None, program, process, rate, _directory: directory };
         let asked = Instant::now();
         while let Err(error) = shell(&there(&definition.ready), stop) {
-            program.check()?;
+            started.program.check()?;
             ensure!(asked.elapsed() < PATIENCE, "it does not answer after {} s: {error:#}", PATIENCE.as_secs());
             stop.sleep_until(Instant::now() + POLL)?;
         }
         definition.fill.as_deref().map_or(Ok(()), |command| shell(&there(command), stop))?;
         let load = definition.load.as_deref().map(|command| background(&there(&format!("{command} {}", how.load))));
-        let load = load.transpose()?;
-        let (process, rate) = (definition.process.clone(), there(&definition.rate));
-        Ok(Self { load, program, process, rate, _directory: directory })
+        started.load = load.transpose()?;
+        Ok(started)
     }
 
     /// The process on trial. Errors: there is none of its name.

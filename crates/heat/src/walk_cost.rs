@@ -37,7 +37,8 @@ struct Paid {
 /// gain less than the low end.
 const OVERLAPPED: Paid = Paid { low: 0.5, likely: 0.7, high: 1.05 };
 /// For walks that are waited for. Chases of 2 and 4 GiB, which do nothing else, paid 1.2 to 1.4 on the same machines; of programs that walk as often
-/// memcached, RocksDB and H2 paid 0.4 to 0.6, Redis and SQLite, which walk a third as often, 1.0 to 1.4 (trials of real programs, AMD Zen 4).
+/// memcached, RocksDB and H2 paid 0.4 to 0.7, Redis and SQLite, which walk a third as often, 1.0 to 1.4 (trials of real programs, AMD Zen 4, each known
+/// to some ± 0.4 only).
 const WAITED_FOR: Paid = Paid { low: 0.6, likely: 0.8, high: 1.1 };
 /// For occasional walks. No program of this kind was measured closely enough; the range is as wide as the others' together.
 const OCCASIONAL: Paid = Paid { low: 0.6, likely: 1.0, high: 1.5 };

@@ -121,7 +121,8 @@ impl Estimator {
 
     /// With what past trials showed of the process, or of others.
     pub fn of(cost: WalkCost, past: &PastTrials, process: Process) -> Self {
-        Self { cost, correction: past.correction(TriedProgram::of(&Root::host(), process).as_ref()) }
+        let program = if past.is_empty() { None } else { TriedProgram::of(&Root::host(), process) };
+        Self { cost, correction: past.correction(program.as_ref()) }
     }
 }
 

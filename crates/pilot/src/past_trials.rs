@@ -5,9 +5,9 @@
 //! A trial of the same program says most: its interval and the range of the estimate are combined, each with the weight of its precision. Trials of
 //! at least three other programs say whether this machine gains more or less than the model has it.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use heat::statistics::median;
@@ -79,6 +79,14 @@ pub struct TrialOutcome {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PastTrials(Vec<TrialOutcome>);
+
+/// The outcomes in a file, read again when it has changed.
+#[derive(Debug, Default)]
+pub struct TrialsFile {
+    /// Its inode, and when that was last changed.
+    version: Option<(u64, i64, i64)>,
+    trials: PastTrials,
+}
 
 /// The file of outcomes could not be changed.
 #[derive(Debug, thiserror::Error)]
@@ -181,6 +189,11 @@ impl PastTrials {
         self.0.drain(..excess);
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// How they correct the estimates of a program.
     pub fn correction(&self, program: Option<&TriedProgram>) -> Correction {
         if let Some(own) = self.0.iter().find(|outcome| Some(&outcome.program) == program) {
@@ -191,6 +204,17 @@ impl PastTrials {
         // Few of them say little: as if three more had shown that the model is right.
         let count = ratios.len() as f64;
         Correction::OtherTrials(1.0 + (typical - 1.0) * count / (count + FEWEST_OTHERS as f64))
+    }
+}
+
+impl TrialsFile {
+    /// What stands in it now, as [`PastTrials::read`].
+    pub fn read(&mut self, path: &Path) -> &PastTrials {
+        let version = fs::metadata(path).ok().map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
+        if version != self.version {
+            *self = Self { version, trials: PastTrials::read(path) };
+        }
+        &self.trials
     }
 }
 
@@ -336,6 +360,18 @@ mod tests {
         assert_eq!(kept.len(), MOST_KEPT);
         assert_eq!((&kept[0].program, kept[MOST_KEPT - 1].gained.likely), (&service("2"), 30.0));
         assert_eq!(kept.iter().filter(|outcome| outcome.program == service("7")).count(), 1);
+    }
+
+    #[test]
+    fn a_file_is_read_again_when_it_has_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trials.json");
+        let mut file = TrialsFile::default();
+        assert!(file.read(&path).is_empty());
+        PastTrials::keep(&path, outcome("a", 10.0, 20.0)).unwrap();
+        assert!(!file.read(&path).is_empty());
+        std::fs::remove_file(&path).unwrap();
+        assert!(file.read(&path).is_empty());
     }
 
     #[test]

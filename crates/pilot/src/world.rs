@@ -123,7 +123,7 @@ pub trait World {
 
     /// What to estimate a process's gain with if it walks for so much memory: with costs as measured here since boot, otherwise as other machines
     /// showed. Measures nothing.
-    fn estimator(&self, process: Process, footprint: Bytes) -> Estimator;
+    fn estimator(&mut self, process: Process, footprint: Bytes) -> Estimator;
 
     /// Adds the shared memory that other processes have populated.
     fn complete(&self, heat: &mut Heat);

@@ -204,15 +204,16 @@ fn ensure_splits(pilot: &mut Pilot<'_>, process: Process, round: &Round) -> anyh
     let mut one = pilot.plan_again(process, round)?;
     one.plan.decisions.retain(|decision| decision.start == region);
     pilot.act(process, &one, &mut |_| ())?;
-    let stop = pilot.stop.clone();
-    stop.sleep_until(Instant::now() + USED_AGAIN)?;
-    pilot.give_back(process, &[region], &stop, &mut |_| ());
+    let rested = pilot.stop.sleep_until(Instant::now() + USED_AGAIN);
+    // Also after a signal.
+    pilot.give_back(process, &[region], &Stop::default(), &mut |_| ());
+    rested?;
     let heat = pilot.world.survey(process)?;
     let pid = process.pid;
     if heat.regions.iter().any(|found| found.start == region && found.huge) {
         bail!(
             "the kernel does not split the huge page at {region} again, as where several processes map the same memory, so the memory of process {pid} \
-             cannot be tried by turns. `hugepilot promote {pid} --children` promotes it for good; compare what the program does before and after"
+             cannot be tried by turns; these 2 MiB stay huge. `hugepilot promote {pid} --children` promotes it for good; compare what the program does before and after"
         );
     }
     Ok(())

@@ -34,7 +34,7 @@ use observe::{calibrate, keep_away_from, populated};
 use crate::decide::{Allowance, OwnPressure};
 use crate::engine::shared_state::ServingTime;
 use crate::forecast::Estimator;
-use crate::past_trials::{PastTrials, TRIALS};
+use crate::past_trials::{TRIALS, TrialsFile};
 use crate::scope::{Enrolled, Scope};
 use crate::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
@@ -57,6 +57,7 @@ pub struct Machine {
     /// Keeps this thread off the processors that the process uses.
     kept_away: Option<PinnedTo>,
     serving_time: ServingTime,
+    trials: TrialsFile,
 }
 
 impl Machine {
@@ -74,6 +75,7 @@ impl Machine {
             open: None,
             kept_away: None,
             serving_time: ServingTime::default(),
+            trials: TrialsFile::default(),
         }
     }
 
@@ -182,8 +184,8 @@ impl World for Machine {
         self.tracker.survey(&target)
     }
 
-    fn estimator(&self, process: Process, footprint: Bytes) -> Estimator {
-        Estimator::of(calibrate::kept_walk_cost(footprint), &PastTrials::read(Path::new(TRIALS)), process)
+    fn estimator(&mut self, process: Process, footprint: Bytes) -> Estimator {
+        Estimator::of(calibrate::kept_walk_cost(footprint), self.trials.read(Path::new(TRIALS)), process)
     }
 
     fn complete(&self, heat: &mut Heat) {

@@ -386,7 +386,7 @@ impl World for Handle {
         Ok(heat)
     }
 
-    fn estimator(&self, _process: Process, _footprint: Bytes) -> Estimator {
+    fn estimator(&mut self, _process: Process, _footprint: Bytes) -> Estimator {
         Estimator::of_model(WalkCost::UNCALIBRATED)
     }
 
