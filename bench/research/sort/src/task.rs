@@ -111,9 +111,15 @@ impl Ready {
         let began = Instant::now();
         algorithm.sort(numbers, count);
         let took = began.elapsed();
-        let sorted = &numbers[..count];
-        let sum = sorted.iter().fold(0u64, |sum, &number| sum.wrapping_add(u64::from(number).pow(2)));
-        if sum == expected && sorted.is_sorted() { Ok(took) } else { Err(TaskError::Wrong { algorithm, bytes }) }
+        let numbers = &numbers[..count];
+        let sum = numbers.iter().fold(0u64, |sum, &number| sum.wrapping_add(u64::from(number).pow(2)));
+        let (smaller, sorted) = numbers.split_at(algorithm.sorted_from(count));
+        let largest_last = smaller.iter().max() <= sorted.first() || sorted.is_empty();
+        if sum == expected && largest_last && sorted.is_sorted() {
+            Ok(took)
+        } else {
+            Err(TaskError::Wrong { algorithm, bytes })
+        }
     }
 
     /// Where they are.

@@ -29,7 +29,7 @@ Examples:
   hugepilot-research sort --quick                           a first result in minutes
   hugepilot-research sort --plot sort.svg                   1 MiB to 1 GiB: hours, most of them for the heap sort of 1 GiB
   hugepilot-research sort --algorithms heap --sizes 64M --rounds 20
-  hugepilot-research sort --sizes 256M,512M,1G --rounds 20  where most is to be gained: a night
+  hugepilot-research sort --algorithms heap-top --sizes 512M,1G --rounds 20  where most is to be gained, in half an hour
   hugepilot-research sort --from windows.json               the report of lines that hugepilot-sort.exe printed on Windows
 
 All turns run in this one process, one after the other, each in memory of its own that it gives back. Large pages are reserved ones where
