@@ -18,6 +18,7 @@ use heat::units::{BASE_PAGE, Bytes};
 use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::nodes::{current_cpu, stay_on};
 use hugepilot_os::page_move::own_frames;
+use hugepilot_os::rights::remedy;
 use hugepilot_os::stop::Stop;
 use kernel::cache::{Cache, data_caches};
 use kernel::cpu::Cpu;
@@ -56,7 +57,8 @@ pub enum ProbeError {
     )]
     NoCaches { cpu: u32 },
     #[error(
-        "the kernel hides page frames from this process: run as root, or with CAP_SYS_ADMIN, outside of user namespaces"
+        "the kernel hides page frames from this process, as from all in a user namespace; {}",
+        remedy("CAP_SYS_ADMIN")
     )]
     FramesHidden,
     #[error("cannot {doing}: {cause}")]

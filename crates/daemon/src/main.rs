@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     match daemon::piloting::pilot(&DaemonArgs::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hugepilotd: {error:#}");
+            eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }

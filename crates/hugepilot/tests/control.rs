@@ -80,7 +80,7 @@ fn status_pause_and_resume_ask_the_daemon() {
     let refused = service.ask("pause 1");
     assert_eq!(refused.status.code(), Some(1));
     let why = String::from_utf8(refused.stderr).unwrap();
-    assert!(why.starts_with("hugepilot: the hugepilot daemon refused: process 1 is no target of yours here"), "{why}");
+    assert!(why.starts_with("error: the hugepilot daemon refused: process 1 is no target of yours here"), "{why}");
 }
 
 #[test]

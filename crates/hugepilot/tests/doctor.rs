@@ -72,7 +72,7 @@ fn command(check: &HostCheck) -> &str {
 #[test]
 fn tables() {
     for tree in ["linux-6.18", "debian-6.1", "debian-6.12"] {
-        insta::assert_snapshot!(format!("table-{tree}"), doctor::render_table(&doctor::check(&facts(tree)), 120));
+        insta::assert_snapshot!(format!("table-{tree}"), doctor::render_table(&doctor::check(&facts(tree)), true, 120));
     }
 }
 
@@ -84,7 +84,7 @@ fn a_table_for_someone_without_rights() {
         facts.kpageflags = Ability::No("cannot read /proc/kpageflags: Permission denied; run as root".to_owned());
         facts.live = LiveProbes::default();
     });
-    insta::assert_snapshot!(doctor::render_table(&checks, 100));
+    insta::assert_snapshot!(doctor::render_table(&checks, true, 100));
 }
 
 #[test]

@@ -127,6 +127,11 @@ pub fn containers(group: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// The systemd services and scopes that a group belongs to, outermost first.
+pub fn units(group: &str) -> impl DoubleEndedIterator<Item = &str> {
+    group.split('/').filter(|part| part.ends_with(".service") || part.ends_with(".scope"))
+}
+
 fn processes_below(root: &Root, directory: String) -> Result<BTreeSet<u32>, KernelError> {
     let mut processes = BTreeSet::new();
     for_each_below(root, directory, |directory, _| {

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use heat::units::Bytes;
+use hugepilot_os::rights::remedy;
 
 /// A kernel file that could not be read or parsed.
 #[derive(Debug, thiserror::Error)]
@@ -113,14 +114,15 @@ impl KernelError {
     }
 }
 
-fn next_step(path: &Path, cause: &io::Error) -> &'static str {
+fn next_step(path: &Path, cause: &io::Error) -> String {
     match (cause.raw_os_error(), concerns_a_process(path)) {
         (Some(libc::ENOENT | libc::ESRCH), true) => {
             "; the process has ended, or runs where this one cannot see it (another container's pid namespace)"
+                .to_owned()
         }
-        (Some(libc::EACCES | libc::EPERM), true) => "; run as root, or with CAP_SYS_PTRACE and CAP_DAC_OVERRIDE",
-        (Some(libc::EACCES | libc::EPERM), false) => "; run as root",
-        _ => "",
+        (Some(libc::EACCES | libc::EPERM), true) => format!("; {}", remedy("CAP_SYS_PTRACE and CAP_DAC_OVERRIDE")),
+        (Some(libc::EACCES | libc::EPERM), false) => format!("; {}", remedy("CAP_DAC_OVERRIDE and CAP_SYS_ADMIN")),
+        _ => String::new(),
     }
 }
 
@@ -155,7 +157,7 @@ mod tests {
         let ended = read("/proc/12/maps", libc::ESRCH).to_string();
         assert!(ended.contains("/proc/12/maps") && ended.contains("has ended"), "{ended}");
         let denied = read("/proc/kpageflags", libc::EACCES).to_string();
-        assert!(denied.ends_with("; run as root"), "{denied}");
+        assert!(denied.ends_with(&format!("; {}", remedy("CAP_DAC_OVERRIDE and CAP_SYS_ADMIN"))), "{denied}");
     }
 
     #[test]

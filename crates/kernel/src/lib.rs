@@ -5,6 +5,7 @@
 //! tree of fixtures.
 #![forbid(unsafe_code)]
 
+pub mod accounts;
 pub mod balloon;
 pub mod buddy;
 pub mod cache;

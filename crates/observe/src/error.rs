@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use heat::TrackerKind;
 use heat::units::Bytes;
+use hugepilot_os::rights::remedy;
 use hugepilot_os::stop::Stopped;
 use kernel::KernelError;
 use kernel::target::TargetError;
@@ -14,8 +15,8 @@ use kernel::target::TargetError;
 #[expect(missing_docs, reason = "each message says it")]
 pub enum ObserveError {
     #[error(
-        "the kernel refused the eBPF program that reads page tables: {cause}. It needs CAP_BPF and CAP_PERFMON (run as \
-         root), BTF in /sys/kernel/btf/vmlinux, and a kernel not locked down for confidentiality; `hugepilot doctor` \
+        "the kernel refused the eBPF program that reads page tables: {cause}. It needs CAP_BPF and CAP_PERFMON, \
+         BTF in /sys/kernel/btf/vmlinux, and a kernel not locked down for confidentiality; `hugepilot doctor` \
          shows which is missing"
     )]
     BpfRefused { cause: libbpf_rs::Error },
@@ -34,7 +35,7 @@ pub enum ObserveError {
     Exec { pid: u32 },
     #[error("cannot read /proc/self/pagemap, which proves where the kernel maps physical memory: {cause}")]
     Pagemap { cause: io::Error },
-    #[error("page frame numbers are hidden from this process: CAP_SYS_ADMIN is missing; run as root")]
+    #[error("page frame numbers are hidden from this process; {}", remedy("CAP_SYS_ADMIN"))]
     HiddenFrames,
     #[error(
         "the kernel's direct map of physical memory was not found, so page tables cannot be read; this kernel or \
@@ -50,14 +51,14 @@ pub enum ObserveError {
         "cannot advise memory of process {pid}: {cause}. It needs CAP_SYS_NICE, and CAP_SYS_PTRACE for another user's process"
     )]
     Advise { pid: u32, cause: io::Error },
-    #[error("cannot read {path}: {cause}. It needs CAP_DAC_OVERRIDE and CAP_SYS_ADMIN; run as root", path = path.display())]
+    #[error("cannot read {}: {cause}; {}", path.display(), remedy("CAP_DAC_OVERRIDE and CAP_SYS_ADMIN"))]
     FrameTable { path: PathBuf, cause: io::Error },
     #[error(
         "this kernel marks no idle pages (CONFIG_IDLE_PAGE_TRACKING, {path}); choose another tracker, such as page-walk",
         path = path.display()
     )]
     NoIdlePages { path: PathBuf },
-    #[error("cannot {doing} {path}: {cause}. It needs CAP_DAC_OVERRIDE; run as root", path = path.display())]
+    #[error("cannot {doing} {}: {cause}; {}", path.display(), remedy("CAP_DAC_OVERRIDE"))]
     IdlePages { doing: &'static str, path: PathBuf, cause: io::Error },
     #[error(
         "process {pid} has memory scattered over {addresses} of addresses, more than the {most} that can be scanned \

@@ -1,6 +1,6 @@
-//! Observing a group of processes: a program with its descendants, or a control group.
+//! Observing several processes: a program with its descendants, or those of a service.
 //!
-//! Owns: which processes belong to it, and which are left out. Never touches: how heats are joined; that is [`Group`].
+//! Owns: which of them are left out. Never touches: which processes are meant, or how heats are joined; that is [`Group`].
 //!
 //! Processes are observed one after the other, each for a whole window: the accessed bits of shared memory are in each process's own page tables, so
 //! reading one hides nothing of the next.
@@ -8,17 +8,7 @@
 use heat::{Group, Heat};
 use hugepilot_os::stop::Stop;
 use kernel::target::Target;
-use kernel::{KernelError, Root, cgroup, process};
 use observe::{ObserveError, ObserveOptions, Tracker};
-
-/// Which processes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selector {
-    /// A process and its descendants.
-    Family(u32),
-    /// All processes in a control group and below it.
-    Cgroup(String),
-}
 
 /// The observation of a group.
 #[derive(Clone, Debug, Default)]
@@ -33,38 +23,10 @@ pub struct GroupSeen {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum GroupError {
-    #[error(
-        "no control group '{path}' here: give its path as the last part of a line in /proc/PID/cgroup, such as \
-         /system.slice/postgresql.service, or its directory below /sys/fs/cgroup"
-    )]
-    NoSuchCgroup { path: String },
-    #[error("the control group '{path}' holds no process; start its program, or choose a group above it")]
-    EmptyCgroup { path: String },
     #[error("no process of the group could be observed, of {tried} in it; the first: {reason}")]
     NothingSeen { tried: usize, reason: String },
     #[error(transparent)]
     Observe(#[from] ObserveError),
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
-}
-
-impl Selector {
-    /// The processes that belong to it now, ascending. Errors: there is no such control group, it is empty, or /proc cannot be read.
-    pub fn processes(&self, root: &Root) -> Result<Vec<u32>, GroupError> {
-        match self {
-            Selector::Family(pid) => {
-                let mut processes = process::descendants(root, *pid)?;
-                processes.push(*pid);
-                processes.sort_unstable();
-                Ok(processes)
-            }
-            Selector::Cgroup(path) => match cgroup::processes(root, path)? {
-                None => Err(GroupError::NoSuchCgroup { path: path.clone() }),
-                Some(processes) if processes.is_empty() => Err(GroupError::EmptyCgroup { path: path.clone() }),
-                Some(processes) => Ok(processes.into_iter().collect()),
-            },
-        }
-    }
 }
 
 /// Observes processes one after the other, each for one window. A signal ends it early, and those observed so far count.
@@ -164,29 +126,5 @@ mod tests {
         assert_eq!(left_out, [2, ids[1], ids[2], u32::MAX >> 1]);
         assert!(seen.left_out[1].1.contains("(exec)") && seen.left_out[2].1.contains("signal"), "{seen:?}");
         assert!(none.unwrap_err().to_string().contains("of 1 in it; the first: stopped by a signal"));
-    }
-
-    #[test]
-    fn a_family_is_a_process_with_its_descendants() {
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let family = Selector::Family(std::process::id()).processes(&Root::host());
-        child.kill().and_then(|()| child.wait().map(drop)).unwrap();
-        let family = family.unwrap();
-        assert!(family.contains(&child.id()) && family.contains(&std::process::id()) && family.is_sorted());
-    }
-
-    #[test]
-    fn a_group_that_is_not_there_or_empty_is_an_error_with_the_next_step() {
-        let tree = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
-            std::fs::create_dir_all(tree.path().join(name).parent().unwrap()).unwrap();
-            std::fs::write(tree.path().join(name), text).unwrap();
-        };
-        write("proc/self/mountinfo", "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
-        write("sys/fs/cgroup/idle/cgroup.procs", "");
-        let error =
-            |path: &str| Selector::Cgroup(path.to_owned()).processes(&Root::at(tree.path())).unwrap_err().to_string();
-        assert!(error("/gone").contains("no control group '/gone' here: give its path as the last part of a line"));
-        assert!(error("/idle").contains("'/idle' holds no process; start its program"));
     }
 }

@@ -155,7 +155,7 @@ pub fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
         RefusalReason::Exited => ("the process ended", "nothing is left to do"),
         RefusalReason::NotPermitted => (
             "a capability is missing",
-            "run as root, or with CAP_SYS_NICE and, for another user's process, CAP_SYS_PTRACE",
+            "it takes CAP_SYS_NICE and, for another user's process, CAP_SYS_PTRACE; `hugepilot doctor` says what is missing",
         ),
         RefusalReason::Other => ("the kernel gave an unexpected answer", "please report it with its errno"),
     }

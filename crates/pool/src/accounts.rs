@@ -1,16 +1,13 @@
-//! Resolves users and groups by name.
+//! The owner of a directory, and a group, as a user writes them.
 //!
-//! Owns: names and numbers in `/etc/passwd` and `/etc/group`. Accounts from elsewhere (LDAP) must be given by number. Never
-//! touches: the accounts.
+//! Owns: `user:group` and its defaults. Never touches: the accounts.
 
 use std::path::PathBuf;
 
 use kernel::Root;
+use kernel::accounts::{self, GROUPS, USERS, User};
 
 use crate::PoolError;
-
-const USERS: &str = "etc/passwd";
-const GROUPS: &str = "etc/group";
 
 /// A group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +31,7 @@ pub struct Owner {
 pub fn group(root: &Root, name: &str) -> Result<UnixGroup, PoolError> {
     let gid = match name.parse() {
         Ok(gid) => gid,
-        Err(_) => {
-            numbers(root, GROUPS, name)?.first().copied().ok_or_else(|| no_account("group", name, GROUPS, "group"))?
-        }
+        Err(_) => accounts::group(root, name)?.ok_or_else(|| no_account("group", name, GROUPS, "group"))?,
     };
     Ok(UnixGroup { name: name.to_owned(), gid })
 }
@@ -50,21 +45,13 @@ pub fn owner(root: &Root, text: &str) -> Result<Owner, PoolError> {
     let (uid, own) = match (user.parse(), user) {
         (Ok(uid), _) => (uid, 0),
         (_, "") if of_group.is_some() => (0, 0),
-        _ => match numbers(root, USERS, user)?[..] {
-            [uid, gid] => (uid, gid),
-            _ => return Err(no_account("user", user, USERS, "passwd")),
+        _ => match accounts::user(root, user)? {
+            Some(User { uid, gid }) => (uid, gid),
+            None => return Err(no_account("user", user, USERS, "passwd")),
         },
     };
     let gid = of_group.map(|name| group(root, name)).transpose()?.map_or(own, |group| group.gid);
     Ok(Owner { uid, gid })
-}
-
-/// The numbers in a line `name:x:7:8:..`, at most two; none without such a line.
-fn numbers(root: &Root, file: &str, name: &str) -> Result<Vec<u32>, PoolError> {
-    let text = root.text(file)?;
-    let mut lines = text.lines().map(|line| line.split(':'));
-    let found = lines.find_map(|mut fields| (fields.next() == Some(name) && !name.is_empty()).then(|| fields.skip(1)));
-    Ok(found.map(|fields| fields.take(2).map_while(|field| field.parse().ok()).collect()).unwrap_or_default())
 }
 
 fn no_account(kind: &'static str, name: &str, file: &str, database: &'static str) -> PoolError {

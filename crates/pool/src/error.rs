@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use heat::units::Bytes;
+use hugepilot_os::rights::remedy;
 use kernel::KernelError;
 use kernel::hugetlb::size_name;
 
@@ -35,7 +36,7 @@ pub enum PoolError {
     #[error("cannot write {value} to {}: {cause}{step}", path.display())]
     Write { path: PathBuf, value: String, cause: io::Error, step: String },
     #[error("cannot {doing} {}: {cause}{step}", path.display())]
-    File { doing: &'static str, path: PathBuf, cause: io::Error, step: &'static str },
+    File { doing: &'static str, path: PathBuf, cause: io::Error, step: String },
     #[error("{} was not written by hugepilot, so it is left alone: move it away, or change it by hand", path.display())]
     Foreign { path: PathBuf },
     #[error(
@@ -53,12 +54,15 @@ pub enum PoolError {
     NoAccount { kind: &'static str, name: String, file: PathBuf, database: &'static str },
 }
 
+/// What writing the kernel's settings and mounting take.
+const WRITING: &str = "CAP_DAC_OVERRIDE and CAP_SYS_ADMIN";
+
 impl PoolError {
     /// A refusal to write a number of pages of this size.
     pub(super) fn write(path: PathBuf, value: impl ToString, page_size: Bytes, cause: io::Error) -> Self {
         let value = value.to_string();
         let step = match cause.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => "; run as root (sudo hugepilot pool ..)".to_owned(),
+            Some(libc::EACCES | libc::EPERM) => format!("; {}", remedy(WRITING)),
             Some(libc::EROFS) => "; what this container sees can only be read: run it on the host".to_owned(),
             Some(libc::EINVAL) if is_giant(page_size) => format!(
                 "; this kernel cannot do that with pages of {page_size} while it runs: reserve them at boot, with hugepagesz={size} \
@@ -74,14 +78,15 @@ impl PoolError {
     pub(super) fn file(doing: &'static str, path: impl Into<PathBuf>, cause: impl Into<io::Error>) -> Self {
         let cause = cause.into();
         let step = match cause.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => "; run as root (sudo hugepilot pool ..)",
-            Some(libc::EROFS) => "; the file system can only be read",
-            Some(libc::EBUSY) => "; somebody uses it (`fuser -m` on it says who): end that first",
-            Some(libc::ENODEV) => "; this kernel has no hugetlbfs",
+            Some(libc::EACCES | libc::EPERM) => format!("; {}", remedy(WRITING)),
+            Some(libc::EROFS) => "; the file system can only be read".to_owned(),
+            Some(libc::EBUSY) => "; somebody uses it (`fuser -m` on it says who): end that first".to_owned(),
+            Some(libc::ENODEV) => "; this kernel has no hugetlbfs".to_owned(),
             Some(libc::ENOMEM) => {
                 "; the pool has not enough free pages that are promised to nobody: `hugepilot pool` shows them"
+                    .to_owned()
             }
-            _ => "",
+            _ => String::new(),
         };
         Self::File { doing, path: path.into(), cause, step }
     }
@@ -96,7 +101,7 @@ mod tests {
         let write = |errno, size| {
             PoolError::write("/p".into(), 4, Bytes(size), io::Error::from_raw_os_error(errno)).to_string()
         };
-        assert!(write(libc::EACCES, 2 << 20).ends_with("; run as root (sudo hugepilot pool ..)"));
+        assert!(write(libc::EACCES, 2 << 20).ends_with(&format!("; {}", remedy(WRITING))));
         let giant = write(libc::EINVAL, 1 << 30);
         assert!(giant.contains("hugepagesz=1G hugepages=N") && giant.contains("pool persist 1G=N"), "{giant}");
         assert!(!write(libc::EINVAL, 2 << 20).contains("boot"));

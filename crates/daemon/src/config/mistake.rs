@@ -34,8 +34,8 @@ pub enum Mistake {
     #[error("{key} in line {line}: {problem}")]
     Value { key: &'static str, line: usize, problem: String },
     #[error(
-        "the [[{section}]] in line {line} does not say which process: write at least one of pid, name, exe, cgroup, container \
-         below it"
+        "the [[{section}]] in line {line} does not say which process: write at least one of pid, name, exe, cgroup, unit, \
+         container, user below it"
     )]
     Nobody { section: &'static str, line: usize },
 }

@@ -207,7 +207,9 @@ fn matcher(mut section: Section<'_>, name: &'static str) -> Result<Matcher, Mist
         name: section.value("name", str::parse)?,
         exe: section.value("exe", str::parse)?,
         cgroup: section.value("cgroup", parse_cgroup)?,
+        unit: section.value("unit", str::parse)?,
         container: section.value("container", str::parse)?,
+        user: section.value("user", str::parse)?,
     };
     let nobody = matcher.is_empty().then(|| Mistake::Nobody { section: name, line: section.line() });
     section.finish()?;
@@ -264,6 +266,8 @@ mod tests {
     use heat::units::Nanos;
     use proptest::prelude::*;
 
+    use pilot::scope::UserChoice;
+
     use super::*;
 
     /// The commented configuration with every key set: removes each `#` directly before a key.
@@ -284,7 +288,7 @@ mod tests {
     fn what_the_commented_configuration_shows_are_the_defaults() {
         assert_eq!(Config::parse(Config::COMMENTED), Ok(Config::default()));
         let set = Config::parse(&uncommented()).unwrap();
-        assert_eq!((set.scope.rules().len(), set.scope.never().len()), (4, 1));
+        assert_eq!((set.scope.rules().len(), set.scope.never().len()), (5, 1));
         let metrics = Some("127.0.0.1:9472".parse().unwrap());
         let reclaim = set.reclaim.clone();
         assert_eq!(set, Config { metrics, reclaim: reclaim.clone(), scope: set.scope.clone(), ..Config::default() });
@@ -318,13 +322,15 @@ mod tests {
         let text = "tracker = 'idle-page'\nwindow = '2s'\nallow-stall = true\nmax-cpu = '0.5%'\nmax-growth = 0\n\
                     max-huge = '8G'\ninclude-shared = true\ninclude-interleaved = true\nmax-slowdown = '20%'\nfairness = 'share'\nmin-size = '1G'\n\
                     give-back = false\nmetrics = '[::1]:80'\n[[target]]\npid = 7\nname = 'a*'\nexe = '/b'\ncgroup = '/c'\n\
-                    container = 'abcdef'\nchildren = true\nweight = 2\nmode = 'observe'\n[[never]]\nname = 'd'\n";
+                    unit = 'u@*'\ncontainer = 'abcdef'\nuser = 104\nchildren = true\nweight = 2\nmode = 'observe'\n[[never]]\nname = 'd'\n";
         let matcher = Matcher {
             pid: Some(Pid::Number(7)),
             name: Some("a*".parse().unwrap()),
             exe: Some("/b".parse().unwrap()),
             cgroup: Some("/c".to_owned()),
+            unit: Some("u@*".parse().unwrap()),
             container: Some("abcdef".parse().unwrap()),
+            user: Some(UserChoice::Id(104)),
         };
         let never = Matcher { name: Some("d".parse().unwrap()), ..Matcher::default() };
         let expected = Config {
@@ -373,7 +379,7 @@ mod tests {
         assert_eq!(error("max_growth = 0\n"), "unknown key 'max_growth' in line 1; did you mean 'max-growth'?");
         assert_eq!(error("[[targets]]\nname = 'a'\n"), "unknown key 'targets' in line 1; did you mean 'target'?");
         assert_eq!(error("[[target]]\nnmae = 'a'\n"), "unknown key 'nmae' in line 2; did you mean 'name'?");
-        let far = "unknown key 'color' in line 2; known here are pid, name, exe, cgroup, container";
+        let far = "unknown key 'color' in line 2; known here are pid, name, exe, cgroup, unit, container, user";
         assert_eq!(error("[[never]]\ncolor = 1\n"), far);
     }
 

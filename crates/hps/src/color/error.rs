@@ -2,6 +2,8 @@
 
 use std::io;
 
+use hugepilot_os::rights::remedy;
+
 /// Why there is no colored memory.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
@@ -17,7 +19,8 @@ pub enum ColorError {
     #[error("no color is left: name at least one that may be used")]
     NoColor,
     #[error(
-        "the kernel hides page frames from this process: run it as root, or give it CAP_SYS_ADMIN, outside of user namespaces"
+        "the kernel hides page frames from this process, as from all in a user namespace; {}",
+        remedy("CAP_SYS_ADMIN")
     )]
     FramesHidden,
     #[error(

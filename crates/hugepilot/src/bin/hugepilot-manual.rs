@@ -35,7 +35,8 @@ struct Args {
 
 fn main() -> anyhow::Result<()> {
     let directory = Args::parse().directory;
-    write_manual(Cli::command(), USERS, &directory)?;
+    // Its pages would say what the commands' own pages say.
+    write_manual(Cli::command().disable_help_subcommand(true), USERS, &directory)?;
     write_manual(DaemonArgs::command(), ADMINISTRATORS, &directory)
 }
 

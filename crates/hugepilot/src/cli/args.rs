@@ -4,6 +4,7 @@
 
 mod color;
 mod daemon;
+mod groups;
 mod pool;
 mod reclaim;
 mod run;
@@ -31,7 +32,6 @@ use ::daemon::args::DaemonOptions;
 use heat::Coverage;
 use heat::units::{Bytes, Nanos, TimeError};
 use observe::ObserveOptions;
-use pilot::group::Selector;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,30 +42,30 @@ Examples:
   hugepilot run -- memcached -m 4096   start a program and pilot it while it runs
   hugepilot doctor                     what is missing on this machine?
 
-Sizes are written 512M, 2G or 1%, times 500ms, 1s or 2m. Exit status: 0 done, 1 error, 2 wrong usage.";
+`hugepilot help COMMAND` says more about one of them. Sizes are written 512M, 2G or 1%, times 500ms, 1s or 2m.
+Exit status: 0 done, 1 error, 2 wrong usage.";
 
 const HEAT_EXAMPLES: &str = "\
 Examples:
   hugepilot heat 4242                  watch for one second
-  hugepilot heat $(pgrep -o memcached) --window 10s
   hugepilot heat 4242 --sample 2G      of a program of 64 GiB, at the price of 2
   hugepilot heat 4242 --live           in the terminal, anew every second
   hugepilot heat 4242 --for 1m --html heat.html
-  hugepilot heat $(head -1 /var/lib/postgresql/15/main/postmaster.pid) --family
-  hugepilot heat --cgroup /system.slice/postgresql.service --window 200ms
+  hugepilot heat --name memcached --window 10s
+  hugepilot heat --unit postgresql@15-main --window 200ms      all of its processes; shared memory is shown once
   hugepilot heat 4242 --json | jq '.regions | max_by(.walks_per_second)'";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   hugepilot explain 4242
-  hugepilot explain $(head -1 /var/lib/postgresql/15/main/postmaster.pid) --children
+  hugepilot explain --name postgres    the server, with what all of its processes lose on the memory that they share
   hugepilot explain 4242 --json | jq '.mappings[0].not_huge_bytes'";
 
 const PROMOTE_EXAMPLES: &str = "\
 Examples:
   hugepilot promote 4242 --dry-run     the plan, with a reason for each region
   hugepilot promote 4242               act at once
-  hugepilot promote $(pgrep -o postgres) --children    what a server's processes share, for all of them
+  hugepilot promote --name postgres    what a server's processes share, for all of them
   hugepilot promote 4242 --max-growth 0 --max-huge 2G
   hugepilot promote 4242 --max-slowdown 1%     for programs with tight response times
   hugepilot promote 4242 --fast        over in seconds, at up to 40 % less of its speed meanwhile";
@@ -81,7 +81,7 @@ const ATTACH_EXAMPLES: &str = "\
 Examples:
   hugepilot attach 4242                until Ctrl-C, or until the process ends
   hugepilot attach 4242 --for 60s --fast
-  hugepilot attach $(pgrep -o postgres) --children --max-huge 8G
+  hugepilot attach --unit postgresql@15-main --max-huge 8G
 
 What was promoted stays; `hugepilot give-back` undoes it.";
 
@@ -100,17 +100,32 @@ Examples:
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
-  hugepilot doctor
+  hugepilot doctor                     what is missing, each with the command that fixes it
+  hugepilot doctor --all               all that was checked
   hugepilot doctor --json | jq '.checks'";
 
 /// Finds the memory a running program walks page tables for and puts it on huge pages.
 #[derive(Clone, Debug, Parser, PartialEq)]
 #[command(name = "hugepilot", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
-#[command(disable_help_subcommand = true)]
+#[command(help_template = groups::template())]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// How much to say.
+    #[command(flatten)]
+    pub verbosity: Verbosity,
+}
+
+/// How much to say.
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verbosity {
+    /// Say more: what observing costs, mappings too small for a huge page
+    #[arg(short, long, global = true, conflicts_with = "quiet", display_order = 1000)]
+    pub verbose: bool,
+    /// Say nothing on standard error but errors, and show no progress
+    #[arg(short, long, global = true, display_order = 1000)]
+    pub quiet: bool,
 }
 
 /// The commands.
@@ -156,42 +171,33 @@ pub enum Command {
     Config(ConfigArgs),
 }
 
-/// What `heat` does with one process only.
-const ONE_PROCESS: [&str; 4] = ["live", "length", "html", "png"];
-
 /// `hugepilot heat`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = HEAT_EXAMPLES)]
+#[command(after_help = HEAT_EXAMPLES, group = TargetOptions::required())]
 pub struct HeatArgs {
-    /// Process to watch
-    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid, required_unless_present = "cgroup")]
-    pub pid: Option<u32>,
-    /// Watch its descendants too, one after the other, and show the memory that they share once
-    #[arg(long, conflicts_with_all = ONE_PROCESS)]
-    pub family: bool,
-    /// Watch all processes of a control group and below it in place of PID: its path as in /proc/PID/cgroup, or its directory
-    #[arg(long, value_name = "PATH", conflicts_with_all = ONE_PROCESS, conflicts_with_all = ["pid", "family"])]
-    pub cgroup: Option<String>,
+    /// Which processes to watch; several are watched one after the other, and the memory that they share is shown once.
+    #[command(flatten)]
+    pub target: TargetOptions,
     /// How to watch it.
     #[command(flatten)]
     pub watch: WatchOptions,
     /// Observe so much of a large program, at random, and extrapolate; everything where that is a quarter of its base pages or more
-    #[arg(long, value_name = "SIZE", value_parser = parse_sample, conflicts_with_all = ["family", "cgroup", "live", "pages"])]
+    #[arg(long, value_name = "SIZE", value_parser = parse_sample, conflicts_with_all = ["children", "live", "pages"])]
     pub sample: Option<Bytes>,
     /// What watching again and again may take.
     #[command(flatten)]
     pub budget: BudgetOptions,
     /// Show it in the terminal, anew after each window, until q is pressed
-    #[arg(long, conflicts_with_all = ["json", "length", "html", "png"])]
+    #[arg(long, conflicts_with_all = ["json", "length", "html", "png", "children"])]
     pub live: bool,
     /// Go on observing for so long, up to 10m, as often as costs the program at most 1 %; shows the last, pictures show all
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_short_length)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_short_length, conflicts_with = "children")]
     pub length: Option<Nanos>,
     /// What to draw.
     #[command(flatten)]
     pub pictures: PictureOptions,
     /// Print for each walked page by address in how many scans it was walked; with --for in more than one
-    #[arg(long, conflicts_with_all = ["live", "html", "png", "family", "cgroup"])]
+    #[arg(long, conflicts_with_all = ["live", "html", "png", "children"])]
     pub pages: bool,
     /// Print JSON with every region
     #[arg(long)]
@@ -200,14 +206,11 @@ pub struct HeatArgs {
 
 /// `hugepilot explain`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = EXPLAIN_EXAMPLES)]
+#[command(after_help = EXPLAIN_EXAMPLES, group = TargetOptions::required())]
 pub struct ExplainArgs {
-    /// Process to explain
-    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
-    pub pid: u32,
-    /// Count what its descendants lose, too, on the memory that they share with it
-    #[arg(long)]
-    pub children: bool,
+    /// Which programs to explain.
+    #[command(flatten)]
+    pub target: TargetOptions,
     /// How to watch it.
     #[command(flatten)]
     pub watch: WatchOptions,
@@ -221,14 +224,11 @@ pub struct ExplainArgs {
 
 /// `hugepilot promote`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = PROMOTE_EXAMPLES)]
+#[command(after_help = PROMOTE_EXAMPLES, group = TargetOptions::required())]
 pub struct PromoteArgs {
-    /// Process to promote
-    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
-    pub pid: u32,
-    /// Count what its descendants lose, too, on the memory that they share with it
-    #[arg(long)]
-    pub children: bool,
+    /// Which programs to promote.
+    #[command(flatten)]
+    pub target: TargetOptions,
     /// Print the plan with its reasons and the expected gain; change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -251,11 +251,11 @@ pub struct PromoteArgs {
 
 /// `hugepilot give-back`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = GIVE_BACK_EXAMPLES)]
+#[command(after_help = GIVE_BACK_EXAMPLES, group = TargetOptions::required())]
 pub struct GiveBackArgs {
-    /// Process whose huge pages to split
-    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
-    pub pid: u32,
+    /// Which programs.
+    #[command(flatten)]
+    pub target: TargetOptions,
     /// Split every huge page of the process, not only those that promote made
     #[arg(long)]
     pub all: bool,
@@ -269,14 +269,11 @@ pub struct GiveBackArgs {
 
 /// `hugepilot attach`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = ATTACH_EXAMPLES)]
+#[command(after_help = ATTACH_EXAMPLES, group = TargetOptions::required())]
 pub struct AttachArgs {
-    /// Process to pilot
-    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
-    pub pid: u32,
-    /// Pilot its descendants too, those to come included
-    #[arg(long)]
-    pub children: bool,
+    /// Which programs to pilot.
+    #[command(flatten)]
+    pub target: TargetOptions,
     /// How long [default: until Ctrl-C, or until the process ends]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_length)]
     pub length: Option<Nanos>,
@@ -299,13 +296,13 @@ pub struct AttachArgs {
 
 /// `hugepilot record`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = RECORD_EXAMPLES)]
+#[command(after_help = RECORD_EXAMPLES, group = TargetOptions::required())]
 pub struct RecordArgs {
-    /// Process to watch
-    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
-    pub pid: u32,
+    /// Which program to watch.
+    #[command(flatten)]
+    pub target: TargetOptions,
     /// File to write; it must not be there yet
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "children")]
     pub output: PathBuf,
     /// How long to record [default: until Ctrl-C, or until the process ends]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_length)]
@@ -319,6 +316,9 @@ pub struct RecordArgs {
     /// What watching again and again may take.
     #[command(flatten)]
     pub budget: BudgetOptions,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `hugepilot replay`
@@ -360,6 +360,9 @@ pub struct PictureOptions {
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(after_help = DOCTOR_EXAMPLES)]
 pub struct DoctorArgs {
+    /// Show what is all right, too
+    #[arg(long)]
+    pub all: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -373,13 +376,17 @@ impl HeatArgs {
         ObserveOptions { coverage, ..self.watch.options() }
     }
 
-    /// The one process to watch, or else (`Err`) the group.
-    pub fn target(&self) -> Result<u32, Selector> {
-        match (self.pid, &self.cgroup) {
-            (Some(pid), _) if self.family => Err(Selector::Family(pid)),
-            (Some(pid), _) => Ok(pid),
-            (None, path) => Err(Selector::Cgroup(path.clone().unwrap_or_default())),
-        }
+    /// An option that shows one process only, if it is given.
+    pub fn of_one_process(&self) -> Option<&'static str> {
+        let given = [
+            (self.live, "--live"),
+            (self.length.is_some(), "--for"),
+            (self.pictures.html.is_some(), "--html"),
+            (self.pictures.png.is_some(), "--png"),
+            (self.pages, "--pages"),
+            (self.sample.is_some(), "--sample"),
+        ];
+        given.into_iter().find_map(|(given, option)| given.then_some(option))
     }
 }
 
@@ -447,7 +454,7 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_limits() {
         let Ok(Command::Promote(args)) = parse("hugepilot promote 7") else { panic!("not a promotion") };
-        assert_eq!((args.pid, args.watch.window), (7, Nanos(1_000_000_000)));
+        assert_eq!((args.target.pids, args.watch.window), (vec![7], Nanos(1_000_000_000)));
         assert_eq!(args.spend.allowance(), Allowance::default());
         let flags = [args.dry_run, args.json, args.watch.allow_stall, args.pace.fast];
         assert_eq!((flags, args.pace.max_slowdown()), ([false; 4], Slowdown(0.05)));
@@ -470,19 +477,9 @@ mod tests {
             panic!("not giving back")
         };
         let daemon = DaemonOptions { socket: "/run/hugepilot/control.sock".into() };
-        assert_eq!(args, GiveBackArgs { pid: 7, all: true, json: true, daemon });
-        assert_eq!(parse("hugepilot doctor --json").unwrap(), Command::Doctor(DoctorArgs { json: true }));
-    }
-
-    #[test]
-    fn heat_is_of_a_process_or_of_a_group() {
-        let target = |line: &str| match parse(line) {
-            Ok(Command::Heat(args)) => args.target(),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(target("hugepilot heat 7"), Ok(7));
-        assert_eq!(target("hugepilot heat 7 --family"), Err(Selector::Family(7)));
-        assert_eq!(target("hugepilot heat --cgroup /a --json"), Err(Selector::Cgroup("/a".to_owned())));
+        let target = TargetOptions { pids: vec![7], ..TargetOptions::default() };
+        assert_eq!(args, GiveBackArgs { target, all: true, json: true, daemon });
+        assert_eq!(parse("hugepilot doctor --json").unwrap(), Command::Doctor(DoctorArgs { all: false, json: true }));
     }
 
     #[test]
@@ -506,10 +503,11 @@ mod tests {
             "hugepilot",
             "hugepilot heat",
             "hugepilot heat memcached",
-            "hugepilot heat --family",
+            "hugepilot heat --children",
             "hugepilot heat 7 --cgroup /a",
-            "hugepilot heat 7 --family --live",
-            "hugepilot heat --cgroup /a --html a.html",
+            "hugepilot heat 7 --children --live",
+            "hugepilot record --name a -o b --children",
+            "hugepilot heat 7 -v -q",
             "hugepilot heat 7 --window 1",
             "hugepilot promote 7 --fast --max-slowdown 1%",
             "hugepilot attach 7 --max-slowdown 60%",

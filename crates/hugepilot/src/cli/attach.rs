@@ -6,23 +6,24 @@ use std::time::Instant;
 
 use heat::units::Nanos;
 use hugepilot_os::stop::{SecondSignal, Stop};
-use kernel::target::Target;
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules};
 use pilot::machine::{Machine, require};
-use pilot::scope::Scope;
+use pilot::scope::{Matcher, PilotMode, Rule, Scope};
 
 use super::args::AttachArgs;
 use super::pilot_summary::{report_of, say_if_fast};
 use super::settings::settings;
+use super::target::{self, Named};
 use super::terminal;
 use crate::report::{json, text};
 
 pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<()> {
-    let target = Target::open(args.pid)?;
-    let elsewhere = observe::keep_away_from(target.pid());
+    let named = target::find_all(&args.target)?;
+    let pids: Vec<u32> = named.iter().map(|each| each.target.pid()).collect();
+    let elsewhere = observe::keep_away_from(pids[0]);
     require::acting(args.watch.tracker)?;
-    target.ensure_huge_pages_enabled()?;
+    named.iter().try_for_each(|each| each.target.ensure_huge_pages_enabled())?;
     terminal::ensure_read()?;
     let settings = settings(&args.watch, &args.spend, &args.pace, args.budget.max_cpu)?;
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, settings.max_slowdown);
@@ -34,12 +35,23 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<()> {
     let until = args.length.map(|length| started + length.duration());
     let line = terminal::StatusLine::begin("Ctrl-C ends piloting, and what was promoted stays");
     let elapsed = || Nanos::from_duration(started.elapsed());
-    let scope = Scope::process(target.process(), args.children);
+    let scope = scope(args, &named);
     let fleet = Fleet::begin(scope, Rules::default(), SharedState::default(), &mut pilot);
     let pilot_summary = fleet.run(&mut pilot, until, |fleet| {
         line.show(&text::under_way(&report_of(&fleet.summary(), elapsed())));
     });
     drop(line);
     let report = report_of(&pilot_summary, elapsed());
-    terminal::print(&if args.json { json::attach(args.pid, &report) } else { text::pilot_summary(&report) })
+    terminal::print(&if args.json { json::attach(&pids, &report) } else { text::pilot_summary(&report) })
+}
+
+/// What is found by a name or a unit is found again when it is started anew; a process that was named by its id is this one only.
+fn scope(args: &AttachArgs, named: &[Named]) -> Scope {
+    let rule = args.target.rule(PilotMode::Promote);
+    if args.target.pids.is_empty() {
+        let children = rule.children || named.iter().any(|each| each.has_children);
+        return Scope::new(vec![Rule { children, ..rule }], Vec::new());
+    }
+    let of = |each: &Named| Rule { matcher: Matcher::process(each.target.process()), ..rule.clone() };
+    Scope::new(named.iter().map(of).collect(), Vec::new())
 }

@@ -16,7 +16,11 @@ use crate::doctor::{check, render_table, to_json};
 
 pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<()> {
     let checks = check(&Facts::gather(&Root::host(), try_on_ourselves()));
-    terminal::print(&if args.json { to_json(&checks)? + "\n" } else { render_table(&checks, terminal::canvas().width) })
+    terminal::print(&if args.json {
+        to_json(&checks)? + "\n"
+    } else {
+        render_table(&checks, args.all, terminal::canvas().width)
+    })
 }
 
 /// Probes with our own memory what only a trial can show.

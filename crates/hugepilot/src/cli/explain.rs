@@ -14,24 +14,28 @@ use pilot::world::World;
 
 use super::args::ExplainArgs;
 use super::forecast::past_trials;
+use super::target::{self, Named};
 use super::terminal;
 use crate::report::{AfterRestart, ExplainReport, json, text};
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<()> {
-    let target = Target::open(args.pid)?;
-    let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
+    target::for_each(&args.target, &stop, |named| explain_one(args, &named, &stop))
+}
+
+fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop: &Stop) -> anyhow::Result<()> {
+    let _elsewhere = observe::keep_away_from(target.pid());
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, Slowdown::UNASKED);
     let (machine, process): (&mut dyn World, _) = (&mut machine, target.process());
-    let observation = Observation::of(machine, process, args.children, &args.watch.options(), &stop)?;
+    let observation = Observation::of(machine, process, *has_children, &args.watch.options(), stop)?;
     let (heat, family) = (&observation.heat, observation.family);
     let plan = Observation::plan_for(heat);
     let smaller = match observe::on_smaller_huge_pages(&Root::host(), heat) {
         Err(ObserveError::FrameTable { .. }) => None,
         told => Some(told?),
     };
-    let explanation = explain::explain(heat, &plan, smaller.as_deref(), &surroundings(&target)?);
+    let explanation = explain::explain(heat, &plan, smaller.as_deref(), &surroundings(target)?);
     let (cost, cost_from) = calibrate::walk_cost(family.footprint, terminal::say_measuring);
     let estimator = Estimator::of(cost, &past_trials(&args.forecast), process);
     let would_pay = |plan: &Plan| Bytes(plan.promotions().count() as u64 * HUGE_PAGE);
@@ -49,7 +53,7 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<()> {
         cost_from,
         walk_share: observation.gauged.walk_share,
     };
-    terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report) })
+    terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report, terminal::detail()) })
 }
 
 fn surroundings(target: &Target) -> anyhow::Result<Surroundings> {

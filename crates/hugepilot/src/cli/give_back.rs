@@ -11,21 +11,26 @@ use pilot::engine::{Pilot, Settings};
 use pilot::machine::{Machine, require};
 
 use super::args::GiveBackArgs;
-use super::terminal;
+use super::{target, terminal};
 use crate::report::{GiveBackReport, json, text};
 
 pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<()> {
-    let target = Target::open(args.pid)?;
-    if let Some(regions) = through_daemon(args, &target)? {
-        let (pid, note) = (args.pid, text::given_back_by_daemon(args.pid, regions));
+    let stop = Stop::on_signals(SecondSignal::Ends)?;
+    target::for_each(&args.target, &stop, |named| give_back_one(args, &named.target, &stop))
+}
+
+fn give_back_one(args: &GiveBackArgs, target: &Target, stop: &Stop) -> anyhow::Result<()> {
+    let pid = target.pid();
+    if let Some(regions) = through_daemon(args, target)? {
+        let note = text::given_back_by_daemon(pid, regions);
         if !args.all {
             terminal::print(&if args.json { json::given_back_by_daemon(pid, regions) } else { note })?;
             return Ok(());
         }
         // The daemon splits only what it promoted; the rest is split here, as without a daemon.
-        eprint!("hugepilot: {note}");
+        terminal::note(note.trim_end());
     }
-    give_back_here(args, &target)
+    give_back_here(args, target, stop)
 }
 
 /// The number of regions that the daemon gave back in the process; None if no daemon pilots it.
@@ -43,17 +48,16 @@ fn through_daemon(args: &GiveBackArgs, target: &Target) -> anyhow::Result<Option
     Ok(Some(daemon.give_back(process.pid)?))
 }
 
-fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<()> {
+fn give_back_here(args: &GiveBackArgs, target: &Target, stop: &Stop) -> anyhow::Result<()> {
+    let pid = target.pid();
     require::acting(TrackerChoice::Auto)?;
-    let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut machine = Machine::new(observe::open(TrackerChoice::Auto)?, Slowdown::ASKED_FOR);
-    let mut pilot = Pilot::once(&mut machine, Settings::default(), stop);
+    let mut pilot = Pilot::once(&mut machine, Settings::default(), stop.clone());
     let round = pilot.plan_to_give_back(target.process(), args.all)?;
     if round.plan.give_backs().next().is_none() && !args.all {
         bail!(
             "hugepilot promoted nothing in process {pid} that is still on huge pages; `hugepilot give-back {pid} --all` splits \
-             every huge page of the process. Nothing was changed",
-            pid = args.pid
+             every huge page of the process. Nothing was changed"
         );
     }
     terminal::ensure_read()?;
@@ -66,9 +70,9 @@ fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<()> {
     });
     drop(progress);
     let after = pilot.settle_record(target.process())?;
-    let report = GiveBackReport { pid: args.pid, outcome: &outcome, before: round.before, after, frees_empty_pages };
+    let report = GiveBackReport { pid, outcome: &outcome, before: round.before, after, frees_empty_pages };
     terminal::print(&if args.json { json::give_back(&report) } else { text::give_back(&report) })?;
-    judge(args.pid, &outcome, &pilot.stop)
+    judge(pid, &outcome, &pilot.stop)
 }
 
 /// Success, unless it was stopped or everything that was tried failed.

@@ -1,25 +1,32 @@
 //! `hugepilot heat`: shows where the page walks are.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use hugepilot_os::stop::{SecondSignal, Stop};
-use kernel::Root;
 use kernel::target::Target;
-use pilot::group::{Selector, observe_group};
+use pilot::group::observe_group;
 use pilot::machine::require;
 use pilot::recording::Moment;
 use pilot::series::{Rhythm, Series};
 
 use super::args::HeatArgs;
-use super::{live, terminal};
+use super::{live, target, terminal};
 use crate::report::heat_map_over_time::HeatMapRecorder;
 use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};
 
 pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<()> {
-    let pid = match args.target() {
-        Ok(pid) => pid,
-        Err(selector) => return group(args, &selector),
-    };
+    let processes = target::processes(&args.target)?;
+    match (&processes[..], args.of_one_process()) {
+        (&[pid], _) => of_process(args, pid),
+        (_, None) => group(args, &processes),
+        (several, Some(option)) => bail!(
+            "{} processes are meant, and {option} shows one: name it by its process id (`hugepilot scan` shows the busiest)",
+            several.len()
+        ),
+    }
+}
+
+fn of_process(args: &HeatArgs, pid: u32) -> anyhow::Result<()> {
     let target = Target::open(pid)?;
     let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
@@ -41,20 +48,27 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<()> {
     }
     let Moment { heat, .. } = watch(args, series, &mut recorder)?;
     args.pictures.draw(&recorder, format!("{} (process {})", target.name, target.pid()))?;
-    terminal::print(&if args.json { json::heat(&heat) } else { text::heat(&heat, terminal::canvas()) })
+    terminal::print(&if args.json {
+        json::heat(&heat)
+    } else {
+        text::heat(&heat, terminal::canvas(), terminal::detail())
+    })
 }
 
 /// Observes all processes of a group, one after the other.
-fn group(args: &HeatArgs, selector: &Selector) -> anyhow::Result<()> {
-    let processes = selector.processes(&Root::host())?;
+fn group(args: &HeatArgs, processes: &[u32]) -> anyhow::Result<()> {
     require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = observe::open(args.watch.tracker)?;
     let progress = terminal::progress(processes.len() as u64, "processes");
     let show = |done| progress.set_position(done);
-    let seen = observe_group(&processes, &mut *tracker, &args.watch.options(), &stop, show)?;
+    let seen = observe_group(processes, &mut *tracker, &args.watch.options(), &stop, show)?;
     drop(progress);
-    terminal::print(&if args.json { json::group(&seen) } else { text::group(&seen, terminal::canvas()) })
+    terminal::print(&if args.json {
+        json::group(&seen)
+    } else {
+        text::group(&seen, terminal::canvas(), terminal::detail())
+    })
 }
 
 fn count_pages(series: Series<'_>) -> anyhow::Result<PageCounts> {

@@ -4,7 +4,6 @@
 //! Owns: the file with the preload library's counters. Never touches: which settings suit which program; that is `launch`.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::process::{Command, ExitCode};
 use std::thread::JoinHandle;
 
@@ -62,8 +61,7 @@ impl Launch {
         let counts = counts.context(
             "cannot make memory for the preload library to count in; raise the limit on open files (ulimit -n)",
         )?;
-        // Standard error may be closed; nothing depends on this.
-        let _ = io::stderr().write_all(text::recipe(&prepared).as_bytes());
+        terminal::say(&text::recipe(&prepared));
         Ok(Self { prepared, counts, required: args.launch.require })
     }
 

@@ -34,8 +34,9 @@ use args::{Cli, Command};
 
 /// Runs one command. The status is 0 for success and 1 for an error; usage errors (2) end the process in parsing.
 pub fn run(cli: Cli) -> ExitCode {
+    terminal::set_verbosity(cli.verbosity);
     run_command(&cli.command).unwrap_or_else(|error| {
-        eprintln!("hugepilot: {error:#}");
+        terminal::say_error(&error);
         ExitCode::FAILURE
     })
 }

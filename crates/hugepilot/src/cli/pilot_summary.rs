@@ -2,13 +2,12 @@
 //!
 //! Owns: what to expect of the pace, and the summary of a run. Never touches: how the summary is printed.
 
-use std::io::{self, Write};
-
 use heat::units::{Nanos, Slowdown};
 use kernel::process::own_cpu_time;
 use pilot::engine::PilotSummary;
 use pilot::machine;
 
+use super::terminal;
 use crate::report::{PilotReport, text};
 
 /// Prints on standard error what `--fast` will cost a program, if that can be found out.
@@ -16,8 +15,7 @@ pub(super) fn say_if_fast(max_slowdown: Slowdown) {
     if max_slowdown >= Slowdown::FAST
         && let Ok(times) = machine::collapse_times()
     {
-        // Standard error may be closed; nothing depends on this.
-        let _ = io::stderr().write_all(text::fast(max_slowdown, times.slowest()).as_bytes());
+        terminal::say(&text::fast(max_slowdown, times.slowest()));
     }
 }
 

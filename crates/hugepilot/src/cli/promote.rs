@@ -6,7 +6,7 @@ use anyhow::bail;
 use heat::Snapshot;
 use heat::units::{CpuShare, HUGE_PAGE, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
-use kernel::target::{Process, Target};
+use kernel::target::Process;
 use observe::ObserveError;
 use pilot::act::Outcome;
 use pilot::decide::{Decision, Spent};
@@ -18,23 +18,28 @@ use super::args::PromoteArgs;
 use super::forecast::estimator;
 use super::pilot_summary::say_if_fast;
 use super::settings::settings;
+use super::target::{self, Named};
 use super::terminal;
 use crate::report::{Expectation, PlanReport, PromoteReport, json, text};
 
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
-    let started = Instant::now();
-    let target = Target::open(args.pid)?;
-    let _elsewhere = observe::keep_away_from(target.pid());
     require::acting(args.watch.tracker)?;
+    let stop = Stop::on_signals(SecondSignal::Ends)?;
+    target::for_each(&args.target, &stop, |named| promote_one(args, &named, &stop))
+}
+
+fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop: &Stop) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let _elsewhere = observe::keep_away_from(target.pid());
     target.ensure_huge_pages_enabled()?;
     let settings = settings(&args.watch, &args.spend, &args.pace, CpuShare::default())?;
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, settings.max_slowdown);
-    let mut pilot = Pilot::once(&mut machine, settings, Stop::on_signals(SecondSignal::Ends)?);
+    let mut pilot = Pilot::once(&mut machine, settings, stop.clone());
     let process = target.process();
     let observing =
-        terminal::spinner(format!("observing process {}, spread over time where it would notice;", args.pid));
-    let mut gauges = Gauges::start(args.pid);
-    let round = pilot.scan(process, args.children, &Spent::default())?;
+        terminal::spinner(format!("observing process {}, spread over time where it would notice;", process.pid));
+    let mut gauges = Gauges::start(process.pid);
+    let round = pilot.scan(process, *has_children, &Spent::default())?;
     let gauged = gauges.read();
     drop(observing);
     let expectation = expect(&round, &mut pilot);
@@ -59,7 +64,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
         elapsed: Nanos::from_duration(started.elapsed()),
     };
     terminal::print(&if args.json { json::promote(&report) } else { text::promote(&report) })?;
-    judge(&pilot, args.pid, &outcome)
+    judge(&pilot, process.pid, &outcome)
 }
 
 fn show_plan(

@@ -27,7 +27,7 @@ fn status(args: &ReclaimArgs) -> anyhow::Result<()> {
     let now = MemoryReading::now(&root)?;
     // A state that cannot be read hides only itself.
     let state = Store::read().unwrap_or_else(|error| {
-        eprintln!("hugepilot: {error}");
+        terminal::note(&error.to_string());
         None
     });
     if let Some(path) = &args.plot {
@@ -76,10 +76,10 @@ fn run(args: &ReclaimArgs) -> anyhow::Result<()> {
     let mut store = Store::take()?;
     let mut reclaimer = Reclaimer::begin(&Root::host(), args.options(), None)?;
     if store.is_none() {
-        eprintln!("hugepilot: `hugepilot reclaim --status` will not show this: /run/hugepilot cannot be written");
+        terminal::note("`hugepilot reclaim --status` will not show this: /run/hugepilot cannot be written");
     }
     if !args.json {
-        eprintln!("hugepilot: reclaiming with {}", at_work(&reclaimer.state()));
+        terminal::note(&format!("reclaiming with {}", at_work(&reclaimer.state())));
     }
     let ends = args.length.map(|length| Instant::now() + length.duration());
     let stepped = steps(&mut reclaimer, store.as_mut(), ends, &stop);

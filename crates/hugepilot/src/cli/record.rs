@@ -13,13 +13,15 @@ use pilot::recording::{Moment, Recorder};
 use pilot::series::{Rhythm, Series};
 
 use super::args::RecordArgs;
+use super::target::{self, Named};
 use super::terminal;
+use crate::report::{RecordReport, json, text};
 
 /// The time between observations where observing is cheap.
 const USUAL: Duration = Duration::from_secs(1);
 
 pub(super) fn record(args: &RecordArgs) -> anyhow::Result<()> {
-    let target = Target::open(args.pid)?;
+    let Named { target, .. } = target::find_one(&args.target)?;
     let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
@@ -38,14 +40,15 @@ pub(super) fn record(args: &RecordArgs) -> anyhow::Result<()> {
         bail!("ended before the first observation was over, so nothing was recorded");
     }
     observed?;
-    let size = Bytes(std::fs::metadata(&args.output)?.len());
-    terminal::print(&format!(
-        "{observations} observations of process {} ({}) over {}: {size} in {path}\nshow them with: hugepilot replay {path}\n",
-        target.pid(),
-        target.name,
-        Nanos::from_duration(started.elapsed()),
-        path = args.output.display()
-    ))
+    let report = RecordReport {
+        pid: target.pid(),
+        name: &target.name,
+        observations,
+        elapsed: Nanos::from_duration(started.elapsed()),
+        size: size_of(&args.output),
+        path: &args.output,
+    };
+    terminal::print(&if args.json { json::record(&report) } else { text::record(&report) })
 }
 
 /// Observes until time is up, the process ends or a signal arrives; none of these is an error. Counts the observations.

@@ -49,7 +49,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     } else if args.json {
         json::heat(heat)
     } else {
-        text::heat(heat, terminal::canvas())
+        text::heat(heat, terminal::canvas(), terminal::detail())
     };
     if !args.json {
         let number = args.observation.map_or(wanted.observations, |number| number);
@@ -67,7 +67,7 @@ fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
         let moment = match moment {
             // The part that could be read is worth showing.
             Err(error @ RecordingError::CutOff { .. }) => {
-                eprintln!("hugepilot: {error}");
+                terminal::note(&error.to_string());
                 break;
             }
             moment => moment?,

@@ -34,6 +34,7 @@ use super::args::RunArgs;
 use super::launch::{self, Launch};
 use super::pilot_summary::{report_of, say_if_fast};
 use super::settings::settings;
+use super::terminal;
 use crate::report::{LaunchReport, RunReport, json, text};
 
 /// Signals meant for the program.
@@ -87,7 +88,7 @@ fn run_child(
     let launched = launch.as_ref().zip(account.as_ref());
     // The program's own exit status counts, even if the summary fails.
     if let Err(error) = report(args, &pilot_summary, launched, status, elapsed, summary) {
-        eprintln!("hugepilot: {error:#}");
+        terminal::say_error(&error);
     }
     Ok(launch::status(exit_code(status), status.success(), account.as_ref()))
 }
@@ -106,8 +107,7 @@ fn pilot(args: &RunArgs, pid: u32, tracker: Box<dyn Tracker>, stop: Stop) -> any
 
 /// The summary of a program that is not piloted; says at once why it is not.
 fn without_pilot(why: &anyhow::Error) -> PilotSummary {
-    // Standard error may be closed; nothing depends on this.
-    let _ = writeln!(io::stderr(), "hugepilot: not piloted, so that what is above is all it gets: {why:#}");
+    terminal::note(&format!("not piloted, so that what is above is all it gets: {why:#}"));
     PilotSummary::never_begun("it was not piloted")
 }
 
@@ -194,8 +194,7 @@ fn report(
     };
     let mut lines = text::pilot_summary(&report.pilot_summary);
     lines.extend(report.launch.iter().map(text::account));
-    // Standard error may be closed; the program's exit status still counts.
-    let _ = io::stderr().write_all(lines.as_bytes());
+    terminal::say(&lines);
     match summary {
         Some(mut file) => file.write_all(json::run(&report).as_bytes()).context("cannot write the summary"),
         None => Ok(()),

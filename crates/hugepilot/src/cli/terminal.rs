@@ -5,6 +5,7 @@
 //! Progress lines show nothing if standard error is no terminal, and are cleared when dropped; indicatif does both.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -12,8 +13,12 @@ use hugepilot_os::stdout;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::args::Verbosity;
+use crate::report::Detail;
 use crate::report::heat_map::Canvas;
 
+/// How much is said; the command line says so once.
+static VERBOSITY: OnceLock<Verbosity> = OnceLock::new();
 /// Width if there is no terminal to ask.
 const DEFAULT_WIDTH: usize = 100;
 
@@ -36,9 +41,41 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
         .context("cannot write the report to standard output")
 }
 
+/// Sets, once and before anything is said, how much is said.
+pub(super) fn set_verbosity(verbosity: Verbosity) {
+    // A second call changes nothing, and there is none.
+    _ = VERBOSITY.set(verbosity);
+}
+
+fn verbosity() -> Verbosity {
+    VERBOSITY.get().copied().unwrap_or_default()
+}
+
+/// How much reports say.
+pub(super) fn detail() -> Detail {
+    if verbosity().verbose { Detail::Full } else { Detail::Usual }
+}
+
+/// Says something beside the report, on standard error, unless `--quiet`.
+pub(super) fn note(text: &str) {
+    say(&format!("hugepilot: {text}\n"));
+}
+
+/// Says these lines on standard error, unless `--quiet`. It may be closed; nothing depends on this.
+pub(super) fn say(lines: &str) {
+    if !verbosity().quiet {
+        _ = io::stderr().write_all(lines.as_bytes());
+    }
+}
+
+/// Says what failed, as clap says what is wrong with a command line.
+pub(super) fn say_error(error: &anyhow::Error) {
+    _ = writeln!(io::stderr(), "error: {error:#}");
+}
+
 /// Explains the one pause in commands that estimate a gain.
 pub(super) fn say_measuring() {
-    eprintln!("hugepilot: measuring what a page walk costs here: some seconds, once until the machine is restarted");
+    note("measuring what a page walk costs here: some seconds, once until the machine is restarted");
 }
 
 /// Errors: nobody can read standard output any more; then nothing must be changed, because nobody would see it.
@@ -61,7 +98,7 @@ pub(super) struct StatusLine {
 
 impl StatusLine {
     pub(super) fn begin(ending: &'static str) -> Self {
-        let line = Self { bar: ProgressBar::new_spinner(), ending };
+        let line = Self { bar: unless_quiet(ProgressBar::new_spinner()), ending };
         line.show("the first observation is under way");
         line
     }
@@ -74,20 +111,26 @@ impl StatusLine {
 
 /// A line that shows the time elapsed so far.
 pub(super) fn spinner(text: String) -> ProgressBar {
-    let bar = ProgressBar::new_spinner().with_style(style("{spinner} {msg} {elapsed}")).with_message(text);
+    let bar = unless_quiet(ProgressBar::new_spinner());
+    let bar = bar.with_style(style("{spinner} {msg} {elapsed}")).with_message(text);
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }
 
 /// A progress bar.
 pub(super) fn progress(count: u64, things: &str) -> ProgressBar {
-    ProgressBar::new(count).with_style(style(&format!("{{bar:40}} {{pos}}/{{len}} {things}, {{eta}} left")))
+    unless_quiet(ProgressBar::new(count))
+        .with_style(style(&format!("{{bar:40}} {{pos}}/{{len}} {things}, {{eta}} left")))
 }
 
 /// A progress bar that counts bytes and also shows the speed.
 pub(super) fn memory_progress(bytes: u64) -> ProgressBar {
     let template = "{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
-    ProgressBar::new(bytes).with_style(style(template))
+    unless_quiet(ProgressBar::new(bytes)).with_style(style(template))
+}
+
+fn unless_quiet(bar: ProgressBar) -> ProgressBar {
+    if verbosity().quiet { ProgressBar::hidden() } else { bar }
 }
 
 fn style(template: &str) -> ProgressStyle {

@@ -40,8 +40,8 @@ const USED_AGAIN: Duration = Duration::from_secs(1);
 const BETWEEN: Nanos = Nanos(500_000_000);
 
 pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
-    let Named { target, has_children } = target::find(&args.target)?;
-    let (process, children) = (target.process(), args.children || has_children);
+    let Named { target, has_children } = target::find_one(&args.target)?;
+    let (process, children) = (target.process(), has_children);
     let _elsewhere = observe::keep_away_from(process.pid);
     require::acting(args.tracker)?;
     target.ensure_huge_pages_enabled()?;
@@ -166,7 +166,7 @@ fn give_back_earlier(pilot: &mut Pilot<'_>, process: Process) -> anyhow::Result<
     if regions.is_empty() {
         return Ok(Arm::Base);
     }
-    eprintln!("hugepilot: {} regions were promoted earlier; they are given back, and tried", regions.len());
+    terminal::note(&format!("{} regions were promoted earlier; they are given back, and tried", regions.len()));
     let stop = pilot.stop.clone();
     pilot.give_back(process, &regions, &stop, &mut |_| ());
     Ok(Arm::Huge)
@@ -242,7 +242,7 @@ fn keep_outcome(process: Process, expected: &Expected, trial: &trial::Trial) {
     if let Some(outcome) = TrialOutcome::of(program, expected, GainPercent { low, likely, high })
         && let Err(error) = PastTrials::keep(Path::new(TRIALS), outcome)
     {
-        eprintln!("hugepilot: {error}");
+        terminal::note(&error.to_string());
     }
 }
 

@@ -5,6 +5,8 @@
 
 #![expect(non_camel_case_types, reason = "the type of an object's field is named like the field")]
 
+use std::path::Path;
+
 mod clearing;
 mod color;
 mod explain;
@@ -25,10 +27,11 @@ use launch::launch;
 pub use pool::{mount, persist, pools, resized};
 pub use scan::scan;
 use serde::Serialize;
-pub use status::{given_back_by_daemon, status};
+pub use status::{given_back_by_daemon, paused, resumed, status};
 pub use trial::trial;
 
-use super::{GiveBackReport, PilotReport, PlanReport, PromoteReport, RunReport};
+use super::{GiveBackReport, PilotReport, PlanReport, PromoteReport, RecordReport, RunReport};
+use daemon::config::Config;
 use heat::Snapshot;
 use heat::{Heat, Region, Summary};
 use pilot::act::Outcome;
@@ -121,11 +124,36 @@ pub fn run(report: &RunReport) -> String {
 }
 
 /// The summary of an attachment.
-pub fn attach(pid: u32, report: &PilotReport) -> String {
+pub fn attach(pids: &[u32], report: &PilotReport) -> String {
+    // Null for several.
+    let pid = if let &[pid] = pids { Some(pid) } else { None };
     document(&object! {
         pid,
+        pids,
         #[serde(flatten)]
         pilot_summary: pilot_summary(report),
+    })
+}
+
+/// The recording that was made.
+pub fn record(report: &RecordReport) -> String {
+    document(&object! {
+        pid: report.pid,
+        name: report.name,
+        observations: report.observations,
+        seconds: report.elapsed.seconds(),
+        size_bytes: report.size,
+        path: report.path,
+    })
+}
+
+/// A configuration that is right.
+pub fn config(path: &Path, config: &Config) -> String {
+    document(&object! {
+        path,
+        targets: config.scope.rules().len(),
+        never: config.scope.never().len(),
+        only_observes: config.only_observes(),
     })
 }
 
@@ -326,7 +354,8 @@ mod tests {
             launch: None,
         };
         insta::assert_snapshot!(pretty(&run(&report)));
-        assert!(attach(42, &report.pilot_summary).starts_with(r#"{"version":1,"pid":42,"rounds":3,"#));
+        assert!(attach(&[42], &report.pilot_summary).starts_with(r#"{"version":1,"pid":42,"pids":[42],"rounds":3,"#));
+        assert!(attach(&[7, 8], &report.pilot_summary).starts_with(r#"{"version":1,"pid":null,"pids":[7,8],"#));
     }
 
     /// Scripts that do not parse JSON rely on the fields, their order and their spelling, too.
@@ -375,7 +404,7 @@ mod tests {
                     pilot_summary,
                     launch
                 }),
-                attach(42, &pilot_summary),
+                attach(&[42], &pilot_summary),
                 explain(&explain_report),
                 group(&samples::group_seen()),
                 pools(&pool_samples::view()),

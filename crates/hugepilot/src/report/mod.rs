@@ -31,6 +31,7 @@ pub mod text;
 pub mod trial_plot;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use heat::clearing::Clearing;
 use heat::units::{Bytes, Nanos, Slowdown};
@@ -50,6 +51,33 @@ use pool::{Edit, NextStep};
 use reclaim::{MemoryReading, ReclaimState};
 use serde::Serialize;
 use trial::{Arm, Trial, TrialVerdict};
+
+/// How much a report for people says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// What most readers need.
+    #[default]
+    Usual,
+    /// Everything.
+    Full,
+}
+
+/// A recording that was made.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordReport<'a> {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub name: &'a str,
+    /// How many observations it holds.
+    pub observations: u64,
+    /// How long it took.
+    pub elapsed: Nanos,
+    /// The size of the file.
+    pub size: Bytes,
+    /// The file.
+    pub path: &'a Path,
+}
 
 /// What could be promoted if the program were restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -10,6 +10,7 @@ crate::trials!(
     an_idle_program_gains_nothing,
     smaller_huge_pages_are_told,
     children_that_end_at_once_count,
+    several_programs_are_explained_and_watched_together,
 );
 
 const MIB: u64 = 1 << 20;
@@ -40,6 +41,27 @@ fn memory_that_would_pay_is_told_with_its_gain() {
     let text = hugepilot(&format!("explain {} --window 300ms", program.pid));
     assert!(text.stdout.contains("more huge pages?") && text.stdout.contains("hugepilot promote"), "{text:?}");
     assert_eq!(program.huge_bytes(), 0);
+}
+
+fn several_programs_are_explained_and_watched_together() {
+    let programs = ["map=32M fill ready read=all", "map=16M fill ready read=all"].map(Program::start);
+    let [one, other] = programs.each_ref().map(|program| program.pid);
+    let ran = hugepilot(&format!("explain {one} {other} --window 200ms --json"));
+    assert!(ran.status.success(), "{ran:?}");
+    let pids = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("a document")["pid"].as_u64());
+    assert_eq!(pids.collect::<Vec<_>>(), [Some(one.into()), Some(other.into())]);
+    assert!(ran.stderr.contains(&format!("(process {other}), 2 of 2")), "{ran:?}");
+    let quiet = hugepilot(&format!("-q explain {one} {other} --window 200ms"));
+    assert!(quiet.status.success() && quiet.stderr.is_empty(), "{quiet:?}");
+    let together = hugepilot(&format!("heat {one} {other} --window 200ms --json")).json();
+    assert_eq!(list(&together, "processes").len(), 2, "{together}");
+    hugepilot(&format!("heat {one} {other} --live"))
+        .assert_fails_with(&["2 processes are meant, and --live shows one"]);
+    let missing = hugepilot(&format!("explain {one} 4194999"));
+    missing.assert_fails_with(&["no process 4194999 here"]);
+    assert!(missing.stdout.is_empty(), "nothing is begun: {missing:?}");
+    hugepilot("explain --user nobody-of-that-name").assert_fails_with(&["there is no user 'nobody-of-that-name'"]);
+    hugepilot("explain --unit none-of-that-name").assert_fails_with(&["no running program is found by that"]);
 }
 
 fn each_reason_is_told() {

@@ -1,4 +1,4 @@
-//! `heat --family` and `heat --cgroup`: shared memory appears once, with each process's mappings.
+//! `heat --children` and `heat --cgroup`: shared memory appears once, with each process's mappings.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ const MIB: u64 = 1 << 20;
 const SHARING: &str = "map=16M nohugepage fill shmem=64M fill fork-reader ready read=third";
 
 fn family(program: &Program) -> Value {
-    hugepilot(&format!("heat {} --family --window 300ms --json", program.pid)).json()
+    hugepilot(&format!("heat {} --children --window 300ms --json", program.pid)).json()
 }
 
 /// The shared object of this name with the most memory present.
@@ -142,11 +142,11 @@ fn who_cannot_be_observed_is_said() {
     wait_until("sleep runs", || fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n"));
     let mut json = Value::Null;
     wait_until("a zombie", || {
-        json = hugepilot(&format!("heat {pid} --family --window 100ms --json")).json();
+        json = hugepilot(&format!("heat {pid} --children --window 100ms --json")).json();
         list(&json, "left_out").iter().any(|left| left["reason"].as_str().is_some_and(|why| why.contains("zombie")))
     });
     assert_eq!(number(&json["totals"], "processes"), 1, "{json}");
-    hugepilot("heat 2 --family").assert_fails_with(&["no process of the group could be observed", "process 2"]);
+    hugepilot("heat 2 --children").assert_fails_with(&["no process of the group could be observed", "process 2"]);
 }
 
 /// An idle parent and child with 8 MiB each; the child takes these steps. `$GO` is a file that does not exist yet.
@@ -176,7 +176,7 @@ impl Pair {
     /// Starts a scan of both, the parent first.
     fn watch(&self) -> Child {
         let mut command = Command::new(crate::support::binary());
-        command.args(["heat", &self.parent.0.id().to_string(), "--family", "--window", "3s"]);
+        command.args(["heat", &self.parent.0.id().to_string(), "--children", "--window", "3s"]);
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("hugepilot starts")
     }
 
@@ -218,7 +218,7 @@ fn a_signal_keeps_what_was_seen() {
 
 fn text_for_people_names_both_mappings() {
     let program = Program::start(SHARING);
-    let ran = hugepilot(&format!("heat {} --family --window 300ms", program.pid));
+    let ran = hugepilot(&format!("heat {} --children --window 300ms", program.pid));
     assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
     let title = ran.stdout.lines().position(|line| line.contains("/dev/zero (deleted) (inode ")).expect("the object");
     let mappings: Vec<&str> = ran.stdout.lines().skip(title + 1).take(2).collect();
@@ -229,5 +229,5 @@ fn text_for_people_names_both_mappings() {
 fn groups_that_are_not_there() {
     hugepilot("heat --cgroup /no/such/group").assert_fails_with(&["'/no/such/group'", "/proc/PID/cgroup"]);
     hugepilot("heat --cgroup /../../proc").assert_fails_with(&["no control group '/../../proc'"]);
-    hugepilot("heat 4194999 --family").assert_fails_with(&["no process 4194999 here", "pid namespace"]);
+    hugepilot("heat 4194999 --children").assert_fails_with(&["no process 4194999 here", "pid namespace"]);
 }

@@ -356,13 +356,8 @@ impl Ran {
 
     /// Asserts that hugepilot failed with status 1, with one line on standard error that contains each of these words.
     pub fn assert_fails_with(&self, words: &[&str]) {
-        self.assert_fails_as("hugepilot", words);
-    }
-
-    /// Asserts the same of another program.
-    pub fn assert_fails_as(&self, program: &str, words: &[&str]) {
         assert_eq!(self.status.code(), Some(1), "{self:?}");
-        assert!(self.stderr.starts_with(&format!("{program}: ")), "{self:?}");
+        assert!(self.stderr.starts_with("error: "), "{self:?}");
         assert_eq!(self.stderr.trim_end().lines().count(), 1, "{self:?}");
         for word in words {
             assert!(self.stderr.contains(word), "'{word}' is missing: {}", self.stderr);

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use heat::units::Nanos;
 use heat::{Cost, Heat, Meaning, TrackerKind};
 use hugepilot_os::perf::{EventScope, Rate, Sampler, Sampling};
+use hugepilot_os::rights::remedy;
 use hugepilot_os::stop::Stop;
 use kernel::pmu::{MemorySampling, memory_sampling, most_samples_per_second};
 use kernel::target::Target;
@@ -55,15 +56,17 @@ impl PerfError {
     }
 }
 
-fn next_step(error: &io::Error) -> &'static str {
+fn next_step(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            "It needs CAP_PERFMON, and CAP_SYS_PTRACE for another user's process, or kernel.perf_event_paranoid at 1 or below; run \
-             as root"
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "Set kernel.perf_event_paranoid to 1 or below, or {}",
+            remedy("CAP_PERFMON, and CAP_SYS_PTRACE for another user's process")
+        ),
+        Some(libc::EMFILE) => "Each thread of the program takes a file: raise the limit (`ulimit -n`)".to_owned(),
+        Some(libc::EBUSY) => {
+            "Another profiler has the PMU; end it, or choose another tracker, such as page-walk".to_owned()
         }
-        Some(libc::EMFILE) => "Each thread of the program takes a file: raise the limit (`ulimit -n`)",
-        Some(libc::EBUSY) => "Another profiler has the PMU; end it, or choose another tracker, such as page-walk",
-        _ => "Choose another tracker, such as page-walk",
+        _ => "Choose another tracker, such as page-walk".to_owned(),
     }
 }
 

@@ -14,6 +14,7 @@ pub mod page_scan;
 pub mod perf;
 pub mod placement;
 pub mod process;
+pub mod rights;
 pub mod run_directory;
 pub mod signals;
 pub mod socket;

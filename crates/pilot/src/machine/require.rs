@@ -3,6 +3,7 @@
 //! Owns: which capabilities observing and acting require. Never touches: gaining them, or giving them up.
 
 use heat::TrackerKind;
+use hugepilot_os::rights::remedy;
 use kernel::capability::Capability;
 use kernel::process::ProcessStatus;
 use kernel::{KernelError, Root};
@@ -20,8 +21,8 @@ const ACT: &[Capability] = &[Capability::SysNice, Capability::SysPtrace];
 #[expect(missing_docs, reason = "each message says it")]
 pub enum RightsError {
     #[error(
-        "missing {missing}: run as root (with sudo), or give the capabilities with systemd's AmbientCapabilities= or \
-         `setpriv --ambient-caps`"
+        "missing {missing}: {}",
+        remedy("these capabilities (systemd's AmbientCapabilities=, `setpriv --ambient-caps`)")
     )]
     Missing { missing: String },
     #[error(transparent)]

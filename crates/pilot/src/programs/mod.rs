@@ -11,7 +11,7 @@ use std::time::Instant;
 use heat::units::{Bytes, Nanos};
 use kernel::process::{ProcessStatus, Stat, cpu_time};
 use kernel::target::Process;
-use kernel::{KernelError, Root};
+use kernel::{KernelError, Root, accounts};
 use serde::Serialize;
 
 pub(crate) use self::place::Place;
@@ -87,7 +87,7 @@ impl ProgramCensus {
     pub fn programs(self, root: &Root, by: GroupBy, smallest: Bytes) -> Vec<RunningProgram> {
         let elapsed = self.at.elapsed().as_secs_f64();
         let mut joined: BTreeMap<(String, Option<String>), Vec<Member>> = BTreeMap::new();
-        let users = users(root);
+        let users = accounts::user_names(root);
         for (process, before) in self.cpu_times {
             if let Some(member) = Member::read(root, process, before) {
                 joined.entry(member.key(by, &users)).or_default().push(member);
@@ -144,18 +144,6 @@ impl RunningProgram {
             switched_off: busiest.status.thp_enabled.map(|enabled| !enabled),
         }
     }
-}
-
-/// Names of users by their ids (man 5 passwd); users that are not in that file stay numbers.
-fn users(root: &Root) -> BTreeMap<u32, String> {
-    let text = root.text("etc/passwd").unwrap_or_default();
-    let user = |line: &str| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        Some((fields.nth(1)?.parse().ok()?, name.to_owned()))
-    };
-    // The first entry of an id counts.
-    text.lines().rev().filter_map(user).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Owns: telling them from the names of control groups. Never touches: the groups.
 
 use kernel::Root;
-use kernel::cgroup::{containers, groups};
+use kernel::cgroup::{containers, groups, units};
 
 /// Digits of a container's id, as its engine shows it.
 const SHOWN_OF_ID: usize = 12;
@@ -30,8 +30,7 @@ impl Place {
             if let Some(id) = containers(group).last() {
                 place.container = Some(id[..SHOWN_OF_ID].to_owned());
             }
-            let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
-            let unit = group.split('/').rev().find(is_unit).filter(|unit| containers(unit).next().is_none());
+            let unit = units(group).next_back().filter(|unit| containers(unit).next().is_none());
             place.service = unit.map(str::to_owned).or(place.service);
         }
         place

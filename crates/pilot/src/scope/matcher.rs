@@ -10,9 +10,9 @@ use std::str::FromStr;
 
 use globset::{GlobBuilder, GlobMatcher};
 use kernel::cgroup::{self, CONTAINER_ID};
-use kernel::process::{self, Stat};
+use kernel::process::{self, ProcessStatus, Stat};
 use kernel::target::Process;
-use kernel::{KernelError, Root};
+use kernel::{KernelError, Root, accounts};
 
 /// Bytes of a name that the kernel keeps (`TASK_COMM_LEN` without the terminating zero).
 const NAME: usize = 15;
@@ -28,8 +28,21 @@ pub struct Matcher {
     pub exe: Option<Pattern>,
     /// The control group that it is in, or one above it: its path as in `/proc/PID/cgroup`, or its directory.
     pub cgroup: Option<String>,
+    /// The systemd service or scope that it runs in; `.service` may be left out.
+    pub unit: Option<Pattern>,
     /// The container that it runs in.
     pub container: Option<ContainerId>,
+    /// The user who runs it.
+    pub user: Option<UserChoice>,
+}
+
+/// A user; a number where it is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UserChoice {
+    /// The name, until the first census finds its number.
+    Name(String),
+    /// The number.
+    Id(u32),
 }
 
 /// One process, by its id.
@@ -39,6 +52,14 @@ pub enum Pid {
     Number(u32),
     /// This process, and no later one with the same id.
     Process(Process),
+}
+
+/// A user's name that has no number here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no user '{name}' in /etc/passwd: give the user's number (`getent passwd {name}` finds it)")]
+pub struct UnknownUser {
+    /// As it was written.
+    pub name: String,
 }
 
 /// A text, or a glob such as `postgres*`. In paths `*` stays within one directory, and `**` also matches below it.
@@ -59,6 +80,7 @@ pub(super) struct Facts<'a> {
     name: &'a str,
     exe: OnceCell<Option<PathBuf>>,
     groups: OnceCell<BTreeSet<String>>,
+    user: OnceCell<Option<u32>>,
 }
 
 impl Matcher {
@@ -72,7 +94,7 @@ impl Matcher {
         *self == Self::default()
     }
 
-    /// Resolves, once and for all, which process has the id and which control group the directory is.
+    /// Resolves, once and for all, which process has the id, which control group the directory is, and which number the user has.
     pub(super) fn bind(&mut self, root: &Root) {
         if let Some(Pid::Number(pid)) = self.pid {
             self.pid = Process::of(root, pid).map(Pid::Process).or(self.pid);
@@ -83,6 +105,9 @@ impl Matcher {
                 Err(error) => tracing::warn!("control group {group} is taken by that name: {error}"),
             }
         }
+        if let Some(user) = &mut self.user {
+            user.bind(root).unwrap_or_else(|error| tracing::warn!("no process is found by user: {error}"));
+        }
     }
 
     /// Whether every condition is met. Conditions that read nothing come first.
@@ -91,6 +116,7 @@ impl Matcher {
         let named = |name: &Pattern| name.matches_name(facts.name);
         let runs = |exe: &Pattern| facts.exe().is_some_and(|path| exe.glob.is_match(path));
         let below = |group: &String| facts.groups().iter().any(|own| cgroup::is_within(own, group));
+        let serves = |unit: &Pattern| facts.groups().iter().any(|own| cgroup::units(own).any(|own| unit.is_unit(own)));
         let inside =
             |id: &ContainerId| facts.groups().iter().any(|own| cgroup::containers(own).any(|own| id.matches(own)));
         !self.is_empty()
@@ -98,7 +124,35 @@ impl Matcher {
             && self.name.as_ref().is_none_or(named)
             && self.exe.as_ref().is_none_or(runs)
             && self.cgroup.as_ref().is_none_or(below)
+            && self.unit.as_ref().is_none_or(serves)
             && self.container.as_ref().is_none_or(inside)
+            && self.user.as_ref().is_none_or(|user| facts.user().is_some_and(|uid| *user == UserChoice::Id(uid)))
+    }
+}
+
+impl UserChoice {
+    /// Finds the number of a name.
+    ///
+    /// Errors: there is no such user, or `/etc/passwd` cannot be read.
+    pub fn bind(&mut self, root: &Root) -> Result<(), UnknownUser> {
+        if let UserChoice::Name(name) = self {
+            let found = accounts::user(root, name).ok().flatten();
+            *self = UserChoice::Id(found.ok_or_else(|| UnknownUser { name: name.clone() })?.uid);
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for UserChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let plain = !text.is_empty() && !text.contains([':', '/', '*']) && !text.contains(char::is_whitespace);
+        match text.parse() {
+            Ok(uid) => Ok(UserChoice::Id(uid)),
+            Err(_) if plain => Ok(UserChoice::Name(text.to_owned())),
+            Err(_) => Err(format!("'{text}' is no user: write a name, such as postgres, or a number")),
+        }
     }
 }
 
@@ -107,6 +161,14 @@ impl Pattern {
     fn matches_name(&self, name: &str) -> bool {
         let cut = self.text.as_bytes().get(..NAME).unwrap_or(self.text.as_bytes());
         cut == name.as_bytes() || self.glob.is_match(name)
+    }
+}
+
+impl Pattern {
+    /// A unit's name may be given without its kind.
+    fn is_unit(&self, unit: &str) -> bool {
+        let is = |name: &str| self.text == name || self.glob.is_match(name);
+        is(unit) || unit.strip_suffix(".service").is_some_and(is)
     }
 }
 
@@ -156,7 +218,8 @@ impl FromStr for ContainerId {
 
 impl<'a> Facts<'a> {
     pub(super) fn new(root: &'a Root, process: Process, stat: &'a Stat) -> Self {
-        Self { root, process, name: &stat.name, exe: OnceCell::new(), groups: OnceCell::new() }
+        let (exe, groups, user) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Self { root, process, name: &stat.name, exe, groups, user }
     }
 
     fn exe(&self) -> Option<&PathBuf> {
@@ -165,6 +228,11 @@ impl<'a> Facts<'a> {
 
     fn groups(&self) -> &BTreeSet<String> {
         self.groups.get_or_init(|| known(cgroup::groups(self.root, self.process.pid)).unwrap_or_default())
+    }
+
+    fn user(&self) -> Option<u32> {
+        let read = || known(ProcessStatus::read(self.root, self.process.pid)).map(|status| status.uid);
+        *self.user.get_or_init(read)
     }
 }
 
@@ -187,13 +255,18 @@ mod tests {
     /// A process with all facts known: nothing is read.
     fn matches(matcher: &Matcher) -> bool {
         let id = "0123456789abcdef".repeat(4);
-        let groups = ["/x".to_owned(), format!("/system.slice/docker-{id}.scope")];
+        let groups = [
+            "/x".to_owned(),
+            format!("/system.slice/docker-{id}.scope"),
+            "/system.slice/system-postgresql.slice/postgresql@15-main.service".to_owned(),
+        ];
         let facts = Facts {
             root: &Root::at("/nowhere"),
             process: PROCESS,
             name: "postgres",
             exe: OnceCell::from(Some(PathBuf::from("/usr/lib/postgresql/15/bin/postgres"))),
             groups: OnceCell::from(BTreeSet::from(groups)),
+            user: OnceCell::from(Some(104)),
         };
         matcher.matches(&facts)
     }
@@ -235,6 +308,32 @@ mod tests {
         let container = |text: &str| matches(&Matcher { container: Some(text.parse().unwrap()), ..Matcher::default() });
         assert_eq!(["012345", "0123456789AB"].map(container), [true; 2]);
         assert_eq!(["12345678", "0123456789ac"].map(container), [false; 2]);
+    }
+
+    #[test]
+    fn units_are_matched_by_name_with_or_without_their_kind() {
+        let unit = |text: &str| matches(&Matcher { unit: pattern(text), ..Matcher::default() });
+        assert_eq!(["postgresql@15-main.service", "postgresql@15-main", "postgresql@*"].map(unit), [true; 3]);
+        assert_eq!(["postgresql", "system-postgresql.slice", "15-main"].map(unit), [false; 3]);
+    }
+
+    #[test]
+    fn users_are_matched_by_number_and_found_by_name() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir(tree.path().join("etc")).unwrap();
+        std::fs::write(tree.path().join("etc/passwd"), "postgres:x:104:110::/:\nother:x:7:7::/:\n").unwrap();
+        let user = |text: &str| {
+            let mut matcher = Matcher { user: Some(text.parse().unwrap()), ..Matcher::default() };
+            matcher.bind(&Root::at(tree.path()));
+            matches(&matcher)
+        };
+        assert_eq!(["104", "postgres"].map(user), [true; 2]);
+        assert_eq!(["7", "other", "nobody"].map(user), [false; 3]);
+        for wrong in ["", "a b", "alice:music", "*"] {
+            assert!(wrong.parse::<UserChoice>().unwrap_err().contains("such as postgres"), "{wrong}");
+        }
+        let unknown = UserChoice::Name("bob".to_owned()).bind(&Root::at(tree.path())).unwrap_err();
+        assert!(unknown.to_string().contains("`getent passwd bob`"));
     }
 
     #[test]

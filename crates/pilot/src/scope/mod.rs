@@ -10,7 +10,7 @@ mod matcher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-pub use matcher::{ContainerId, Matcher, Pattern, Pid};
+pub use matcher::{ContainerId, Matcher, Pattern, Pid, UnknownUser, UserChoice};
 
 use crate::scope::matcher::Facts;
 use kernel::Root;

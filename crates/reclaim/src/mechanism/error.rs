@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use damon::DamonError;
+use hugepilot_os::rights::remedy;
 use kernel::KernelError;
 
 /// Why memory is not reclaimed.
@@ -12,7 +13,7 @@ use kernel::KernelError;
 pub enum ReclaimError {
     #[error(transparent)]
     Damon(#[from] DamonError),
-    #[error("where memory lies is hidden from this process (/proc/iomem): CAP_SYS_ADMIN is missing; run as root")]
+    #[error("where memory lies is hidden from this process (/proc/iomem); {}", remedy("CAP_SYS_ADMIN"))]
     HiddenMemory,
     #[error(
         "no version 2 of control groups is mounted, whose memory.reclaim takes memory back (version 1 has none); boot with \

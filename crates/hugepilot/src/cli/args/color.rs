@@ -17,7 +17,7 @@ It takes seconds, and for a while up to a quarter of the memory that is availabl
 
 /// `hugepilot color`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = COLOR_EXAMPLES, disable_help_subcommand = true)]
+#[command(after_help = COLOR_EXAMPLES)]
 pub struct ColorArgs {
     /// What to do.
     #[command(subcommand)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use daemon::args::DaemonOptions;
 
-use super::parse_pid;
+use super::TargetOptions;
 
 const CONFIG_EXAMPLES: &str = "\
 Examples:
@@ -24,6 +24,7 @@ Root sees all targets, everybody else those that are their own processes.";
 pub(super) const PAUSE_EXAMPLES: &str = "\
 Examples:
   hugepilot pause 4242                 leave process 4242 alone; yours, or anybody's as root
+  hugepilot pause --name postgres --children
   hugepilot pause                      leave everything alone (as root)
 
 What is on huge pages stays; `hugepilot give-back` undoes it.";
@@ -40,6 +41,9 @@ pub struct ConfigArgs {
     /// Say whether this configuration is right, in place of printing one
     #[arg(long, value_name = "FILE")]
     pub check: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `hugepilot status`
@@ -57,9 +61,12 @@ pub struct StatusArgs {
 /// `hugepilot pause` and `hugepilot resume`
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct PauseArgs {
-    /// Process that is meant [default: all]
-    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
-    pub pid: Option<u32>,
+    /// Which programs; without any, all.
+    #[command(flatten)]
+    pub target: TargetOptions,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
     /// The daemon to ask.
     #[command(flatten)]
     pub daemon: DaemonOptions,

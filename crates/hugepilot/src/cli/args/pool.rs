@@ -44,7 +44,7 @@ It lasts until the next boot; `hugepilot pool persist --mount` makes mounts that
 
 /// `hugepilot pool`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = POOL_EXAMPLES, disable_help_subcommand = true, args_conflicts_with_subcommands = true)]
+#[command(after_help = POOL_EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct PoolArgs {
     /// What to do; without it, the pools are shown.
     #[command(subcommand)]

@@ -1,35 +1,100 @@
-//! How a program is named on the command line.
+//! How programs are named on the command line.
 
-use clap::Args;
-use pilot::scope::{ContainerId, Matcher, Pattern};
+use clap::{ArgGroup, Args};
+use pilot::scope::{ContainerId, Matcher, Pattern, PilotMode, Rule, UserChoice};
 
 use super::parse_pid;
 
-/// A running program: by its process id, or by something that finds it.
-#[derive(Args, Clone, Debug, PartialEq)]
-#[group(required = true, multiple = true, id = "target")]
+/// Programs: by process ids, or by what finds them, all of which a process must meet.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct TargetOptions {
-    /// Process
-    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
-    pub pid: Option<u32>,
-    /// Find it by its name, as `ps -o comm` shows it; a pattern such as 'postgres*' will do
-    #[arg(long, value_name = "NAME", conflicts_with = "pid")]
+    /// Processes
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid, conflicts_with_all = FINDING)]
+    pub pids: Vec<u32>,
+    /// Find them by name, as `ps -o comm` shows it; a pattern such as 'postgres*' will do
+    #[arg(long, value_name = "NAME", help_heading = HEADING)]
     pub name: Option<Pattern>,
-    /// Find it by its executable file; a pattern such as '/usr/lib/**/mysqld' will do
-    #[arg(long, value_name = "PATH", conflicts_with = "pid")]
+    /// Find them by their executable file; a pattern such as '/usr/lib/**/mysqld' will do
+    #[arg(long, value_name = "PATH", help_heading = HEADING)]
     pub exe: Option<Pattern>,
-    /// Find it in a control group and below it: its path as in /proc/PID/cgroup, or its directory
-    #[arg(long, value_name = "PATH", conflicts_with = "pid")]
+    /// Find them by their systemd unit; .service may be left out, and a pattern such as 'postgresql@*' will do
+    #[arg(long, value_name = "UNIT", help_heading = HEADING)]
+    pub unit: Option<Pattern>,
+    /// Find them in a control group and below it: its path as in /proc/PID/cgroup, or its directory
+    #[arg(long, value_name = "PATH", help_heading = HEADING)]
     pub cgroup: Option<String>,
-    /// Find it in a container: its id, or the first 6 digits of it or more
-    #[arg(long, value_name = "ID", conflicts_with = "pid")]
+    /// Find them in a container: its id, or the first 6 digits of it or more
+    #[arg(long, value_name = "ID", help_heading = HEADING)]
     pub container: Option<ContainerId>,
+    /// Find them by their user, by name or number
+    #[arg(long, value_name = "USER", help_heading = HEADING)]
+    pub user: Option<UserChoice>,
+    /// Their descendants, too, and what these lose on the memory that they share
+    #[arg(long, help_heading = HEADING)]
+    pub children: bool,
 }
 
+/// Where the help lists them.
+const HEADING: &str = "Which processes";
+/// What finds processes.
+const FINDING: [&str; 6] = ["name", "exe", "unit", "cgroup", "container", "user"];
+
 impl TargetOptions {
-    /// What finds it, if it is not named by its process id.
-    pub fn matcher(&self) -> Matcher {
-        let Self { name, exe, cgroup, container, .. } = self.clone();
-        Matcher { pid: None, name, exe, cgroup, container }
+    /// The group of arguments of which a command needs one.
+    pub fn required() -> ArgGroup {
+        ArgGroup::new("target").args(["pids"]).args(FINDING).required(true).multiple(true)
+    }
+
+    /// Whether nothing names a program.
+    pub fn is_empty(&self) -> bool {
+        self.pids.is_empty() && self.rule(PilotMode::Observe).matcher.is_empty()
+    }
+
+    /// What finds programs that are not named by process ids, and what is done to them.
+    pub fn rule(&self, mode: PilotMode) -> Rule {
+        let Self { name, exe, unit, cgroup, container, user, .. } = self.clone();
+        let matcher = Matcher { pid: None, name, exe, cgroup, unit, container, user };
+        Rule { matcher, children: self.children, weight: 1.0, mode }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::args::{Cli, Command};
+
+    fn parse(line: &str) -> Result<TargetOptions, clap::Error> {
+        Cli::try_parse_from(line.split(' ')).map(|cli| match cli.command {
+            Command::Explain(args) => args.target,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn every_way_to_name_programs_arrives() {
+        let target = parse("hugepilot explain 7 8 --children").unwrap();
+        assert_eq!((target.pids, target.children), (vec![7, 8], true));
+        let line = "hugepilot explain --name a* --exe /b --unit c --cgroup /d --container 0123456789ab --user 104";
+        let target = parse(line).unwrap();
+        let expected = Matcher {
+            pid: None,
+            name: Some("a*".parse().unwrap()),
+            exe: Some("/b".parse().unwrap()),
+            cgroup: Some("/d".to_owned()),
+            unit: Some("c".parse().unwrap()),
+            container: Some("0123456789ab".parse().unwrap()),
+            user: Some(UserChoice::Id(104)),
+        };
+        assert_eq!(target.rule(PilotMode::Observe).matcher, expected);
+    }
+
+    #[test]
+    fn wrong_usage_exits_with_2() {
+        for line in ["", " --children", " 7 --name a", " --container web", " --user a:b", " --name a["] {
+            let line = format!("hugepilot explain{line}");
+            assert_eq!(parse(&line).unwrap_err().exit_code(), 2, "{line}");
+        }
     }
 }

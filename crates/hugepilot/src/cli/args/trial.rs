@@ -26,14 +26,11 @@ and corrects nothing.";
 
 /// `hugepilot trial`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group = TargetOptions::required())]
 pub struct TrialArgs {
     /// Which program.
     #[command(flatten)]
     pub target: TargetOptions,
-    /// Count what its descendants do, too, and what they lose on the memory that they share with it
-    #[arg(long)]
-    pub children: bool,
     /// Count its work by this command for sh, which prints a number: a running total, or a rate a second
     #[arg(long, value_name = "COMMAND", conflicts_with = "prometheus")]
     pub rate: Option<String>,
@@ -144,14 +141,14 @@ mod tests {
             "hugepilot trial --name memcached --to 1% --for 5m --window 2s --leave promoted --rate x --number rate",
         )
         .unwrap();
-        assert_eq!((args.target.pid, args.target.name), (None, Some("memcached".parse().unwrap())));
+        assert_eq!((args.target.pids, args.target.name), (Vec::new(), Some("memcached".parse().unwrap())));
         assert_eq!(
             (args.precision, args.limit, args.window),
             (Some(0.01), Nanos(300_000_000_000), Nanos(2_000_000_000))
         );
         assert_eq!((args.leave, args.number, args.rate), (LeaveIn::Promoted, NumberIs::Rate, Some("x".to_owned())));
         let args = parse("hugepilot trial 7").unwrap();
-        assert_eq!((args.target.pid, args.leave, args.placebo), (Some(7), LeaveIn::Better, false));
+        assert_eq!((args.target.pids, args.leave, args.placebo), (vec![7], LeaveIn::Better, false));
     }
 
     #[test]

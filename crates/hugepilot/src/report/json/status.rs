@@ -14,6 +14,16 @@ pub fn given_back_by_daemon(pid: u32, regions: u64) -> String {
     document(&object! { pid, applied: regions, paused: true })
 }
 
+/// What is left alone from now on: a process, or (null) everything.
+pub fn paused(pid: Option<u32>) -> String {
+    document(&object! { pid, paused: true })
+}
+
+/// What is piloted again, unless everything is still paused.
+pub fn resumed(pid: Option<u32>, all_paused: bool) -> String {
+    document(&object! { pid, paused: all_paused })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -29,6 +39,8 @@ mod tests {
 
     #[test]
     fn giving_back_through_the_daemon_tells_of_the_pause() {
+        assert_eq!(paused(None), "{\"version\":1,\"pid\":null,\"paused\":true}\n");
+        assert_eq!(resumed(Some(7), false), "{\"version\":1,\"pid\":7,\"paused\":false}\n");
         assert_eq!(given_back_by_daemon(7, 512), "{\"version\":1,\"pid\":7,\"applied\":512,\"paused\":true}\n");
     }
 }

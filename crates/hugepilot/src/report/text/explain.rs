@@ -1,7 +1,7 @@
 //! The explanation: which memory is on huge pages, why the rest is not, and whether more would help.
 
 use heat::Meaning;
-use heat::units::Bytes;
+use heat::units::{Bytes, HUGE_PAGE};
 use pilot::decide::{GainPercent, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explained;
@@ -12,14 +12,14 @@ use super::clearing::clearing;
 use super::plan::and_corrected;
 use super::{contended, joined};
 use crate::report::table::table;
-use crate::report::{AfterRestart, ExplainReport, mapping_name};
+use crate::report::{AfterRestart, Detail, ExplainReport, mapping_name};
 
-/// Mappings explained one by one; only JSON has the others.
+/// Mappings explained one by one, unless all are asked for.
 const MOST: usize = 8;
 const NAME_LIMIT: usize = 40;
 
 /// The explanation.
-pub fn explain(report: &ExplainReport) -> String {
+pub fn explain(report: &ExplainReport, detail: Detail) -> String {
     let mappings = &report.explanation.mappings;
     let sum = |of: fn(&Explained) -> Bytes| mappings.iter().map(of).sum::<Bytes>();
     let (resident, huge, would_pay) = (sum(|each| each.resident), sum(|each| each.huge), sum(Explained::would_pay));
@@ -41,16 +41,35 @@ pub fn explain(report: &ExplainReport) -> String {
     lines.push(meaning(report.heat.meaning).to_owned());
     lines.extend(report.heat.clearing.iter().flat_map(clearing));
     lines.push(String::new());
-    lines.extend(overview(mappings));
-    for explained in mappings.iter().take(MOST).filter(|each| each.huge < each.mapping.range.len()) {
+    // None of these holds a whole huge page.
+    let is_small = |each: &&Explained| each.mapping.range.len() < Bytes(HUGE_PAGE);
+    let (small, large): (Vec<&Explained>, Vec<&Explained>) = mappings.iter().partition(is_small);
+    let shown: Vec<&Explained> = match detail {
+        Detail::Usual => large.iter().take(MOST).copied().collect(),
+        Detail::Full => mappings.iter().collect(),
+    };
+    lines.extend(overview(&shown));
+    for explained in shown.iter().filter(|each| each.huge < each.mapping.range.len()) {
         lines.push(String::new());
         lines.extend(details(explained, report.heat.meaning));
     }
-    if mappings.len() > MOST {
-        let others = count_of((mappings.len() - MOST) as u64, "mapping");
-        lines.push(format!("\nand {others} with fewer page walks; --json lists them all"));
+    if detail == Detail::Usual {
+        lines.extend(left_out(&small, large.get(MOST..).unwrap_or_default()));
     }
     joined(lines)
+}
+
+/// The mappings that are not shown, in one line.
+fn left_out(small: &[&Explained], others: &[&Explained]) -> Option<String> {
+    let resident: Bytes = small.iter().map(|each| each.resident).sum();
+    let small = (!small.is_empty()).then(|| {
+        let mappings = count_of(small.len() as u64, "mapping");
+        format!("{mappings} below 2 MiB, which hold no whole huge page ({resident} resident)")
+    });
+    let others =
+        (!others.is_empty()).then(|| format!("{} with fewer page walks", count_of(others.len() as u64, "mapping")));
+    let told: Vec<String> = others.into_iter().chain(small).collect();
+    (!told.is_empty()).then(|| format!("\nnot shown: {}; -v shows all", told.join(", and ")))
 }
 
 fn page_faults(saved_per_second: f64) -> Option<String> {
@@ -114,8 +133,8 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
     }
 }
 
-fn overview(mappings: &[Explained]) -> Vec<String> {
-    table(mappings.iter().take(MOST))
+fn overview(mappings: &[&Explained]) -> Vec<String> {
+    table(mappings.iter().copied())
         .right("walks", |each| rate(each.walks_per_second))
         .right("size", |each| each.mapping.range.len())
         .right("resident", |each| each.resident)
@@ -182,6 +201,7 @@ mod tests {
             cost_from: "as other machines showed",
             walk_share: None,
         };
+        let explain = |report: &ExplainReport| super::explain(report, Detail::Usual);
         insta::assert_snapshot!(explain(&report));
         let counted = explain(&ExplainReport { walk_share: Some(WalkShare { low: 0.1, high: 0.125 }), ..report });
         assert!(counted.contains("10.0 to 12.5 % of its time, from the processor's walk cycles)"), "{counted}");

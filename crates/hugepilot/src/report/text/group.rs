@@ -8,6 +8,7 @@ use pilot::words::{count_of, meaning, printable, rate, unobserved as why_unobser
 
 use super::heat::amounts;
 use super::joined;
+use crate::report::Detail;
 use crate::report::heat_map::{Canvas, heat_map};
 use crate::report::table::table;
 
@@ -21,9 +22,9 @@ const NAME_LIMIT: usize = 48;
 const REASON_LIMIT: usize = 160;
 
 /// The summary of a group.
-pub fn group(seen: &GroupSeen, canvas: Canvas) -> String {
+pub fn group(seen: &GroupSeen, canvas: Canvas, detail: Detail) -> String {
     let group = &seen.group;
-    let mut lines = totals(group);
+    let mut lines = totals(group, detail);
     lines.extend(left_out(seen));
     lines.push(String::new());
     lines.extend(processes(group));
@@ -39,7 +40,7 @@ pub fn group(seen: &GroupSeen, canvas: Canvas) -> String {
     joined(lines) + &heat_map(&regions(hottest), canvas)
 }
 
-fn totals(group: &Group) -> Vec<String> {
+fn totals(group: &Group, detail: Detail) -> Vec<String> {
     let (private, shared) = (group.private(), group.shared());
     let all: SeenMemory = [private, shared].into_iter().sum();
     let parts = |name: &str, of: &dyn Fn(&SeenMemory) -> String| {
@@ -55,8 +56,10 @@ fn totals(group: &Group) -> Vec<String> {
         parts("present", &|memory| memory.present.bytes().to_string()),
         parts("walked", &|memory| memory.walked.bytes().to_string()),
         parts("huge pages", &|memory| memory.huge.to_string()),
-        format!("  observing    longest stall {longest_stall}"),
     ];
+    if detail == Detail::Full {
+        lines.push(format!("  observing    longest stall {longest_stall}"));
+    }
     if unobserved > Pages(0) {
         let in_slices = group.members().any(|member| member.summary.meaning == Meaning::Accessed);
         let why = why_unobserved(if in_slices { Meaning::Accessed } else { Meaning::Walked });
@@ -147,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_group_reads_from_totals_to_shared_memory() {
-        insta::assert_snapshot!(group(&group_seen(), PLAIN));
+        insta::assert_snapshot!(group(&group_seen(), PLAIN, Detail::Full));
     }
 
     #[test]
@@ -157,7 +160,7 @@ mod tests {
             seen.group.add("a\x1b[31m", &Heat { pid, ..heat_of(vec![region(0, f64::from(pid), 0)]) });
             seen.left_out.push((100 + pid, format!("process {} is a kernel thread", 100 + pid)));
         }
-        let text = group(&seen, PLAIN);
+        let text = group(&seen, PLAIN, Detail::Usual);
         for line in ["  and 2 more were left out", "and 2 processes with fewer page walks in private memory"] {
             assert!(text.lines().any(|each| each == line), "{text}");
         }

@@ -9,8 +9,8 @@ use pilot::words::{count, count_of, meaning, percent, rate, unobserved};
 use super::clearing::clearing;
 use super::joined;
 use crate::report::heat_map::{Canvas, heat_map};
-use crate::report::mapping_name;
 use crate::report::table::{Table, or_dash, table};
+use crate::report::{Detail, mapping_name};
 
 /// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;
@@ -18,8 +18,8 @@ const HOTTEST: usize = 10;
 const NAME_LIMIT: usize = 48;
 
 /// The heat summary.
-pub fn heat(heat: &Heat, canvas: Canvas) -> String {
-    let mut lines = totals(heat);
+pub fn heat(heat: &Heat, canvas: Canvas, detail: Detail) -> String {
+    let mut lines = totals(heat, detail);
     if heat.regions.is_empty() {
         lines.push("no memory of the process is present".to_owned());
         return joined(lines);
@@ -30,7 +30,7 @@ pub fn heat(heat: &Heat, canvas: Canvas) -> String {
     joined(lines) + &heat_map(&heat.regions, canvas)
 }
 
-fn totals(heat: &Heat) -> Vec<String> {
+fn totals(heat: &Heat, detail: Detail) -> Vec<String> {
     let (present, walked) = (heat.pages_present(), heat.pages_walked());
     let share = percent(walked.0 as f64, present.0 as f64);
     let cost = &heat.cost;
@@ -44,16 +44,18 @@ fn totals(heat: &Heat) -> Vec<String> {
         format!("  walked       {} ({} pages{sampling}, {share} of those present)", walked.bytes(), count(walked.0)),
         format!("  huge pages   {}", heat.huge_bytes()),
         format!("  busy         {busy}"),
-        format!(
+    ];
+    if detail == Detail::Full {
+        lines.push(format!(
             "  observing    cleared in {} (longest stall {}), read {} in {}; costs the program about {}",
             cost.clear,
             cost.longest_stall,
             count_of(cost.reads.into(), "time"),
             cost.read,
             cost.program
-        ),
-        format!("  {}", meaning(heat.meaning)),
-    ];
+        ));
+    }
+    lines.push(format!("  {}", meaning(heat.meaning)));
     lines.extend(heat.clearing.iter().flat_map(clearing).map(|line| format!("  {line}")));
     if unobserved > Pages(0) {
         lines.insert(4, format!("  unobserved   {} ({})", unobserved.bytes(), why_unobserved(heat)));
@@ -131,14 +133,15 @@ mod tests {
 
     #[test]
     fn a_heat_reads_from_totals_to_regions() {
-        insta::assert_snapshot!(heat(&mixed_heat(), PLAIN));
+        insta::assert_snapshot!(heat(&mixed_heat(), PLAIN, Detail::Full));
+        assert!(!heat(&mixed_heat(), PLAIN, Detail::Usual).contains("observing "));
     }
 
     #[test]
     fn accessed_bits_are_said_to_be_an_upper_bound() {
-        let text = heat(&Heat { meaning: Meaning::Accessed, ..mixed_heat() }, PLAIN);
+        let text = heat(&Heat { meaning: Meaning::Accessed, ..mixed_heat() }, PLAIN, Detail::Usual);
         assert!(text.contains("bits mean accessed: page walks are at most this. The TLB was flushed"), "{text}");
-        assert!(!heat(&mixed_heat(), PLAIN).contains("accessed:"));
+        assert!(!heat(&mixed_heat(), PLAIN, Detail::Usual).contains("accessed:"));
     }
 
     #[test]
@@ -152,7 +155,7 @@ mod tests {
         };
         let walks = Walks { at_least_per_second: 31.25e3, ..Walks::default() };
         let sampled = Heat { meaning: Meaning::Accessed, sample: Some(sample), walks, ..mixed_heat() };
-        let text = heat(&sampled, PLAIN);
+        let text = heat(&sampled, PLAIN, Detail::Usual);
         let told = "page walks   1.20 M/s (+-8 %, from a sample of 2 GiB of 64 GiB; at least 1.00 M/s)";
         assert!(text.contains(told), "{text}");
         assert!(text.contains("(4,000,000 pages +-8 %, "), "{text}");
@@ -172,7 +175,7 @@ mod tests {
 
     #[test]
     fn an_empty_process_says_so() {
-        let text = heat(&heat_of(Vec::new()), PLAIN);
+        let text = heat(&heat_of(Vec::new()), PLAIN, Detail::Usual);
         assert!(text.ends_with("no memory of the process is present\n"), "{text}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod clearing;
 mod color;
+mod config;
 mod expectation;
 mod explain;
 mod group;
@@ -11,12 +12,14 @@ mod outcome;
 mod plan;
 mod pool;
 mod reclaim;
+mod record;
 mod scan;
 mod status;
 mod trial;
 
 pub use self::reclaim::{reclaim_preview, reclaim_status, reclaimed, reclaiming};
 pub use color::color;
+pub use config::config;
 pub use expectation::{expectation, fast};
 pub use explain::explain;
 pub use group::group;
@@ -25,6 +28,7 @@ pub use launch::{account, recipe, shell_environment, unit_environment};
 pub use outcome::{give_back, pilot_summary, promote, under_way};
 pub use plan::plan;
 pub use pool::{mount, persist, pools, resized};
+pub use record::record;
 pub use scan::scan;
 pub use status::{given_back_by_daemon, paused, resumed, status};
 pub use trial::{trial, trial_under_way};

@@ -156,8 +156,7 @@ fn a_second_daemon_is_refused() {
     let config = daemon.folder.path().join("hugepilot.toml");
     let mut second = Command::new(daemon_binary());
     second.arg("--config").arg(config).arg("--socket").arg(super::socket(&daemon.folder));
-    finish(&mut second)
-        .assert_fails_as("hugepilotd", &["another hugepilot daemon", &daemon.pid().to_string(), "status"]);
+    finish(&mut second).assert_fails_with(&["another hugepilot daemon", &daemon.pid().to_string(), "status"]);
     assert!(daemon.ask("status").status.success(), "the first goes on");
     assert!(daemon.end().success());
 }

@@ -1,0 +1,15 @@
+//! A recording that was made, and how to show it.
+
+use pilot::words::count;
+
+use crate::report::RecordReport;
+
+/// The recording.
+pub fn record(report: &RecordReport) -> String {
+    let RecordReport { pid, name, observations, elapsed, size, path } = report;
+    format!(
+        "{observations} observations of process {pid} ({name}) over {elapsed}: {size} in {path}\nshow them with: hugepilot replay {path}\n",
+        observations = count(*observations),
+        path = path.display()
+    )
+}
