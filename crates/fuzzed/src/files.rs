@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use heat::units::Bytes;
 use hugepilot::report::heat_map::Canvas;
 use hugepilot::report::heat_map_over_time::{HeatMapRecorder, html};
-use hugepilot::report::{PlanReport, ReclaimStatusReport, json, text as words};
+use hugepilot::report::{Detail, PlanReport, ReclaimStatusReport, json, text as words};
 use launch::program::elf::{Elf, parse};
 use pilot::decide::{Allowance, Past, Spent, decide};
 use pilot::engine::Family;
@@ -67,7 +67,10 @@ fn show(moment: &Moment) {
         expectation: None,
     };
     assert!(words::plan(&report).ends_with('\n') && json::plan(&report).starts_with('{'));
-    assert!(!words::heat(heat, Canvas { width: 80, color: true }).is_empty() && json::heat(heat).starts_with('{'));
+    assert!(
+        !words::heat(heat, Canvas { width: 80, color: true }, Detail::Full).is_empty()
+            && json::heat(heat).starts_with('{')
+    );
 }
 
 /// The record of promotions: any bytes are understood or refused, and what is understood is written as it was read.

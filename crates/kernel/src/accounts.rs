@@ -12,9 +12,9 @@ pub const USERS: &str = "etc/passwd";
 /// The file of groups.
 pub const GROUPS: &str = "etc/group";
 
-/// A user's numbers.
+/// The numbers of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct AccountIds {
     /// The user.
     pub uid: u32,
     /// The user's own group.
@@ -24,9 +24,9 @@ pub struct User {
 /// The user of that name; `None` if the file has no such line.
 ///
 /// Errors: `/etc/passwd` cannot be read.
-pub fn user(root: &Root, name: &str) -> Result<Option<User>, KernelError> {
+pub fn user(root: &Root, name: &str) -> Result<Option<AccountIds>, KernelError> {
     Ok(match numbers(root, USERS, name)?[..] {
-        [uid, gid] => Some(User { uid, gid }),
+        [uid, gid] => Some(AccountIds { uid, gid }),
         _ => None,
     })
 }
@@ -72,7 +72,7 @@ mod tests {
         fs::write(tree.path().join(USERS), "root:x:0:0::/root:/bin/sh\ntoor:x:0:0::/:\nalice:x:1000:1001::/:\nbad\n")
             .unwrap();
         fs::write(tree.path().join(GROUPS), "root:x:0:\nmusic:x:27:alice\n").unwrap();
-        assert_eq!(user(&root, "alice").unwrap(), Some(User { uid: 1000, gid: 1001 }));
+        assert_eq!(user(&root, "alice").unwrap(), Some(AccountIds { uid: 1000, gid: 1001 }));
         assert_eq!((group(&root, "music").unwrap(), group(&root, "bob").unwrap()), (Some(27), None));
         for name in ["bob", "bad", ""] {
             assert_eq!(user(&root, name).unwrap(), None, "{name}");

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use kernel::Root;
-use kernel::accounts::{self, GROUPS, USERS, User};
+use kernel::accounts::{self, AccountIds, GROUPS, USERS};
 
 use crate::PoolError;
 
@@ -46,7 +46,7 @@ pub fn owner(root: &Root, text: &str) -> Result<Owner, PoolError> {
         (Ok(uid), _) => (uid, 0),
         (_, "") if of_group.is_some() => (0, 0),
         _ => match accounts::user(root, user)? {
-            Some(User { uid, gid }) => (uid, gid),
+            Some(AccountIds { uid, gid }) => (uid, gid),
             None => return Err(no_account("user", user, USERS, "passwd")),
         },
     };
