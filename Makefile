@@ -146,6 +146,13 @@ research: can-be-root build ## what papers found, by simulations and small model
 	$(RESEARCH) lists --keep
 	$(RESEARCH) sort --keep
 
+.PHONY: docs
+docs: deps-rust ## the book of docs/, with search, in target/book; installs mdBook for it
+	@command -v mdbook > /dev/null || cargo install --locked mdbook \
+	  || { echo "mdBook is missing, and cargo could not install it (see above)" >&2; exit 1; }
+	mdbook build docs
+	@echo "target/book/index.html"
+
 .PHONY: lint
 lint: deps-build deps-lint deps-windows-target ## house rules, format, clippy; for Windows, too
 	scripts/house-rules

@@ -41,7 +41,7 @@ Examples:
   hugepilot-bench beside memcached -- hugepilot scan     any command beside a program under load
   hugepilot-bench programs redis sqlite --for 5m        what huge pages gain real programs, and what was forecast
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
-  hugepilot-bench document --check                      whether docs/REPRODUCTION.md says what the kept results say
+  hugepilot-bench document --check                      whether docs/results says what the kept results say
 
 Run as root: settings of transparent huge pages are changed for a turn, and put back, also after Ctrl-C. Models and simulations, of
 page lists, page coloring and sorting, are hugepilot-research's.";

@@ -1,6 +1,6 @@
 //! Tables of documents, written from raw results that were kept.
 //!
-//! Owns: which rows a table has (a file beside the document says so), and where in the document it stands. Never touches: prose, or what a
+//! Owns: which rows a table has (a file beside the documents says so), and in which document it stands. Never touches: prose, or what a
 //! figure comes to; the reports say that.
 
 mod definition;
@@ -15,24 +15,24 @@ use anyhow::{Context, Result, bail};
 
 use self::definition::Definition;
 use self::run::KeptRun;
-use self::write::with_tables;
+use self::write::write_tables;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  hugepilot-bench document                                  writes the tables of docs/REPRODUCTION.md anew
+  hugepilot-bench document                                  writes the tables of docs/results anew
   hugepilot-bench document --check                          only says whether they are as the raw results have them
   hugepilot-bench document --figures 2026-11-25-MACHINE/memcached-1
                                                             what a row can ask for: the report of a run
 
-A row of docs/reproduction.toml names the run, and what to take from it: a line of its figures, a cell of its tables, or the ratio of two
+A row of docs/results/tables.toml names the run, and what to take from it: a line of its figures, a cell of its tables, or the ratio of two
 configurations.";
 
 /// `document`
 #[derive(Clone, Debug, clap::Args)]
 pub struct DocumentArguments {
-    /// The document; what its tables show stands beside it, in a file of the same name in lower case that ends in .toml
-    #[arg(default_value = "docs/REPRODUCTION.md")]
-    document: PathBuf,
+    /// Where the documents are; what their tables show stands beside them, in tables.toml
+    #[arg(default_value = "docs/results")]
+    documents: PathBuf,
     /// Where raw results are kept
     #[arg(long, value_name = "DIRECTORY", default_value = "bench/runs")]
     runs: PathBuf,
@@ -50,22 +50,31 @@ impl DocumentArguments {
         if let Some(name) = &self.figures {
             return crate::table::print(KeptRun::open(&self.runs, name)?.text());
         }
-        let document = self.document.display();
-        let text = fs::read_to_string(&self.document).with_context(|| format!("cannot read {document}"))?;
-        let definition = Definition::read(&self.definition())?;
-        let written = with_tables(&text, &definition, &self.runs)?;
-        if written == text {
-            return Ok(());
+        let paths = self.paths()?;
+        let read = |path: &PathBuf| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+        let texts: Vec<String> = paths.iter().map(read).collect::<Result<_>>()?;
+        let mut written = texts.clone();
+        write_tables(&mut written, &Definition::read(&self.documents.join("tables.toml"))?, &self.runs)?;
+        let changed = paths.iter().zip(texts.iter().zip(&written)).filter(|(_, (text, written))| text != written);
+        for (path, (_, written)) in changed {
+            let shown = path.display();
+            if self.check {
+                bail!("tables in {shown} are not as the raw results have them: `hugepilot-bench document` writes them");
+            }
+            fs::write(path, written).with_context(|| format!("cannot write {shown}"))?;
         }
-        if self.check {
-            bail!("tables in {document} are not as the raw results have them: `hugepilot-bench document` writes them");
-        }
-        fs::write(&self.document, written).with_context(|| format!("cannot write {document}"))
+        Ok(())
     }
 
-    fn definition(&self) -> PathBuf {
-        let name = self.document.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
-        self.document.with_file_name(name + ".toml")
+    /// The documents, by name.
+    fn paths(&self) -> Result<Vec<PathBuf>> {
+        let directory = self.documents.display();
+        let entries = fs::read_dir(&self.documents).with_context(|| format!("cannot read {directory}"))?;
+        let paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        let mut paths: Vec<PathBuf> =
+            paths.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
+        paths.sort();
+        Ok(paths)
     }
 }
 
@@ -76,7 +85,7 @@ mod tests {
     #[test]
     fn the_tables_of_the_documents_are_as_the_raw_results_have_them() {
         let repository = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        let document = repository.join("docs/REPRODUCTION.md");
-        DocumentArguments { document, runs: repository.join("bench/runs"), check: true, figures: None }.run().unwrap();
+        let documents = repository.join("docs/results");
+        DocumentArguments { documents, runs: repository.join("bench/runs"), check: true, figures: None }.run().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! A document with its tables written anew.
+//! Documents with their tables written anew.
 //!
 //! Owns: layout. Never touches: prose, or which figures there are.
 
@@ -14,24 +14,22 @@ use crate::verdict::Bound;
 
 const END: &str = "<!-- end of table -->\n";
 
-/// The document, in which each table is as the raw results have it.
-pub(super) fn with_tables(document: &str, definition: &Definition, runs: &Path) -> Result<String> {
-    let mut written = document.to_owned();
+/// Writes each table, where one of the documents has its place, as the raw results have it.
+pub(super) fn write_tables(documents: &mut [String], definition: &Definition, runs: &Path) -> Result<()> {
     for table in &definition.tables {
         let begin = format!("<!-- table: {} -->\n", table.name);
-        let after = |text: &str, from: usize, what: &str| text[from..].find(what).map(|at| from + at);
-        let start = after(&written, 0, &begin).with_context(|| format!("the document has no line {}", begin.trim()))?;
-        let start = start + begin.len();
-        let end = after(&written, start, END).with_context(|| format!("the table {} has no end", table.name))?;
-        written.replace_range(start..end, &table_text(table, runs, &definition.rules_changed)?);
+        let place = documents.iter_mut().find_map(|text| text.find(&begin).map(|at| (text, at + begin.len())));
+        let (text, start) = place.with_context(|| format!("no document has a line {}", begin.trim()))?;
+        let end = text[start..].find(END).with_context(|| format!("the table {} has no end", table.name))?;
+        text.replace_range(start..start + end, &table_text(table, runs, &definition.rules_changed)?);
     }
-    let begun = written.matches("<!-- table: ").count();
+    let begun: usize = documents.iter().map(|text| text.matches("<!-- table: ").count()).sum();
     ensure!(
         begun == definition.tables.len(),
-        "the document has {begun} tables, and {} are defined",
+        "the documents have {begun} tables, and {} are defined",
         definition.tables.len()
     );
-    Ok(written)
+    Ok(())
 }
 
 /// The runs of a table, in the order of their names.
@@ -93,7 +91,7 @@ fn verdict(verdict: Option<&str>) -> String {
 
 fn run_text(name: &str, run: &KeptRun, rules_changed: &str) -> String {
     let (_, short) = name.rsplit_once('/').unwrap_or(("", name));
-    let link = format!("[{short}](../bench/runs/{name}.txt)");
+    let link = format!("[{short}](../../bench/runs/{name}.txt)");
     let Some(machine) = &run.machine else { return format!("{link}: a simulation\n") };
     let measured_by = match &machine.measured_by {
         Some(by) => format!("`{}`, commit {}", by.command, by.commit),

@@ -4,7 +4,7 @@
 //!
 //! In a virtual machine the kernel may report free blocks to the host, which takes them back. Base pages freed by collapses merge into such blocks.
 //! On the measured host, half of the promotions of a memcached stopped it for 0.1 s when a few blocks were reported meanwhile, and none did without
-//! reporting (docs/REPRODUCTION.md). Free memory is reported when promoting has ended: one in eight promotions met a stall then.
+//! reporting (docs/results/felt.md). Free memory is reported when promoting has ended: one in eight promotions met a stall then.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
