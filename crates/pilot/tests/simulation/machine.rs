@@ -80,6 +80,8 @@ pub struct Simulated {
     /// How much longer programs wait than on their own; None if that is random.
     pub waits: Option<f64>,
     pub calls: Calls,
+    /// Processes that were ever started.
+    pub started: u64,
     next_pid: u32,
 }
 
@@ -120,6 +122,7 @@ impl Simulated {
             broken: Vec::new(),
             waits: None,
             calls: Calls::default(),
+            started: 0,
             next_pid: 1000,
         }
     }
@@ -131,6 +134,7 @@ impl Simulated {
         let taken = self.programs.keys().any(|process| process.pid == pid);
         let pid = if taken { self.next_pid + 1 } else { pid };
         self.next_pid = self.next_pid.max(pid);
+        self.started += 1;
         Process { pid, start_ticks: self.clock.as_millis() as u64 / 10 + u64::from(pid) }
     }
 

@@ -69,6 +69,8 @@ pub struct Run {
     most_programs: usize,
     /// Steps of all engines so far.
     pub steps: u64,
+    /// Processes that lived when the engine began, and those that were ever started by then.
+    pub began_with: (u64, u64),
     /// The largest share of a CPU that the engine was allowed since it began.
     pub largest_share: f64,
 }
@@ -121,6 +123,7 @@ impl Run {
             rules,
             state: SharedState::default(),
             began: (Duration::ZERO, Nanos(0)),
+            began_with: (0, 0),
             rng,
             clients: BTreeMap::new(),
             answers: Vec::new(),
@@ -198,6 +201,7 @@ impl Run {
         machine.untouchable.clear();
         machine.asked_back.clear();
         self.began = (machine.clock, machine.watching_cpu());
+        self.began_with = (machine.programs.len() as u64, machine.started);
         self.largest_share = self.settings.max_cpu.0;
         let (now, kills) = (machine.clock, self.kind != Kind::Contended);
         machine.programs.values_mut().for_each(|program| program.observed = now);
