@@ -96,6 +96,11 @@ impl Budget {
         self.share
     }
 
+    /// Goes on with another share. What is saved up or owed stays as much time, so that a changed configuration earns nothing.
+    pub fn set_share(&mut self, share: CpuShare) {
+        self.share = share;
+    }
+
     /// Enters our CPU time since the last entry (`own` is the total so far), plus that of kernel threads that worked for us.
     pub fn charge(&mut self, own: Nanos, kernel: Nanos, now: Instant) {
         let spent = own.saturating_sub(self.seen) + kernel;
@@ -134,6 +139,17 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn another_share_neither_forgives_debts_nor_saves_anything_up() {
+        let start = Instant::now();
+        let mut budget = Budget::saving(CpuShare(0.01), Slowdown::UNASKED, Nanos(0), start);
+        budget.charge(Nanos(500_000_000), Nanos(0), start);
+        let owed = budget.free_at();
+        assert!(owed > start, "half a second of CPU time is more than what was saved up");
+        budget.set_share(CpuShare(0.02));
+        assert_eq!((budget.free_at(), budget.share()), (owed, CpuShare(0.02)));
+    }
 
     #[test]
     fn what_was_spent_is_waited_for_and_nothing_is_saved_up() {

@@ -125,11 +125,9 @@ impl<'a> Pilot<'a> {
 
     /// Goes on with other settings; what was spent so far still counts.
     pub fn change(&mut self, settings: Settings) {
-        let (now, cpu_time) = (self.world.now(), self.world.cpu_time());
+        let now = self.world.now();
         (self.watch, self.allowance) = (settings.watch, settings.allowance);
-        if self.budget.share() != settings.max_cpu {
-            self.budget = Budget::saving(settings.max_cpu, settings.max_slowdown, cpu_time, now);
-        }
+        self.budget.set_share(settings.max_cpu);
         if self.max_slowdown() != settings.max_slowdown {
             self.pacer = Pacer::backing_off(settings.max_slowdown, now);
         }
