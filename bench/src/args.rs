@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::beside::{self, BesideArguments};
 use crate::common::Common;
 use crate::compare::{self, ChaseArguments, FingerprintArguments, LocalArguments, MemcachedArguments, SweepArguments};
+use crate::crowd::{self, CrowdArguments};
 use crate::document::{self, DocumentArguments};
 use crate::felt::{self, FeltArguments};
 use crate::io::{
@@ -16,6 +17,7 @@ use crate::io::{
 use crate::kept::ReportArguments;
 use crate::pilot::{self, PilotArguments};
 use crate::postgres::{self, PostgresArguments};
+use crate::printed::{self, RecordArguments};
 use crate::process::BoundArguments;
 use crate::programs::{self, ProgramsArguments};
 use crate::retell::retell;
@@ -39,6 +41,7 @@ Examples:
   hugepilot-bench felt memcached --quick                what promoting does to response times and throughput meanwhile
   hugepilot-bench io --quick                            huge pages to be had while writers fill the page cache
   hugepilot-bench beside memcached -- hugepilot scan     any command beside a program under load
+  hugepilot-bench crowd -- hugepilot scan               50 programs while they are scanned
   hugepilot-bench programs redis sqlite --for 5m        what huge pages gain real programs, and what was forecast
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
   hugepilot-bench document --check                      whether docs/results says what the kept results say
@@ -88,6 +91,12 @@ pub enum BenchCommand {
     /// Real programs as their communities load them: what huge pages gain each, what was forecast, and what their experts' settings gain.
     #[command(after_help = programs::EXAMPLES)]
     Programs(ProgramsArguments),
+    /// Many programs at once, and how much a command such as `hugepilot scan` slows each of them down.
+    #[command(after_help = crowd::EXAMPLES)]
+    Crowd(CrowdArguments),
+    /// Runs another command, and keeps what it prints as raw results.
+    #[command(after_help = printed::EXAMPLES)]
+    Record(RecordArguments),
     /// Reclaiming memory: many writers fill the page cache; how fast they are, and how much can be had on huge pages then.
     #[command(after_help = io::EXAMPLES)]
     Io(IoArguments),
@@ -170,6 +179,8 @@ impl BenchCommand {
             BenchCommand::Felt(arguments) => arguments.run(),
             BenchCommand::Postgres(arguments) => arguments.run(),
             BenchCommand::Programs(arguments) => arguments.run(),
+            BenchCommand::Crowd(arguments) => arguments.run(),
+            BenchCommand::Record(arguments) => arguments.run(),
             BenchCommand::Io(arguments) => arguments.run(),
             BenchCommand::Beside(arguments) => arguments.run(),
             BenchCommand::Report(ReportArguments { file, plot }) => retell(&file, plot.as_deref()),

@@ -51,6 +51,10 @@ pub enum ResultKind {
     Programs,
     /// Real programs in several setups, side by side.
     ProgramSetups,
+    /// A command beside many programs.
+    Crowd,
+    /// What another command printed.
+    Printed,
     /// Reclaiming memory.
     Io,
     /// The pilot over time; its scenario `budget` is one of the workloads.
@@ -96,13 +100,15 @@ impl fmt::Display for ResultsBinary {
 }
 
 /// Each kind's name, and the program that reports it; None if none was ever needed, because the report is saved with the raw results.
-const KINDS: [(ResultKind, &str, Option<ResultsBinary>); 14] = [
+const KINDS: [(ResultKind, &str, Option<ResultsBinary>); 16] = [
     (ResultKind::Workloads, "workloads", Some(ResultsBinary::Bench)),
     (ResultKind::Felt, "felt", Some(ResultsBinary::Bench)),
     (ResultKind::Postgres, "postgres", Some(ResultsBinary::Bench)),
     (ResultKind::Servers, "servers", None),
     (ResultKind::Programs, "programs", Some(ResultsBinary::Bench)),
     (ResultKind::ProgramSetups, "program-setups", Some(ResultsBinary::Bench)),
+    (ResultKind::Crowd, "crowd", Some(ResultsBinary::Bench)),
+    (ResultKind::Printed, "record", Some(ResultsBinary::Bench)),
     (ResultKind::Io, "io", Some(ResultsBinary::Bench)),
     (ResultKind::Pilot, "pilot", None),
     (ResultKind::Tracker, "tracker", None),
@@ -129,6 +135,8 @@ impl ResultKind {
             Some("servers") => Some(ResultKind::Servers),
             Some("programs") => Some(ResultKind::Programs),
             Some("program-setups") => Some(ResultKind::ProgramSetups),
+            Some("crowd") => Some(ResultKind::Crowd),
+            Some("printed") => Some(ResultKind::Printed),
             Some(_) => None,
             None => head.without_name(),
         }

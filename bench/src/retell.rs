@@ -7,9 +7,11 @@ use std::path::Path;
 use anyhow::Result;
 use serde::de::DeserializeOwned;
 
+use crate::crowd::CrowdRecord;
 use crate::felt::FeltRecord;
 use crate::kept::{ResultKind, ResultsBinary, VERSION, parse, read_text};
 use crate::picture::{Picture, draw};
+use crate::printed::PrintedRecord;
 use crate::programs::{ProgramsRecord, SetupsRecord};
 use crate::record::WorkloadRecord;
 use crate::table::print;
@@ -38,6 +40,8 @@ pub fn told_again(json: &str, file: &Path) -> Result<Option<String>> {
         Some(ResultKind::Postgres) => postgres::text(&parse(json, file, VERSION)?),
         Some(ResultKind::Programs) => parse::<ProgramsRecord>(json, file, VERSION)?.text(),
         Some(ResultKind::ProgramSetups) => parse::<SetupsRecord>(json, file, VERSION)?.text(),
+        Some(ResultKind::Crowd) => parse::<CrowdRecord>(json, file, VERSION)?.text(),
+        Some(ResultKind::Printed) => parse::<PrintedRecord>(json, file, VERSION)?.text(),
         _ => return Ok(None),
     }))
 }

@@ -79,6 +79,8 @@ pub(super) struct Row {
 pub(super) enum Source {
     /// A line below `figures` in the report: the words that it begins with.
     Judged(String),
+    /// A line of the report: the words that it begins with.
+    Line(String),
     /// A cell of a table in the report: its row, and its column.
     Cell([String; 2]),
     /// Two configurations of a workload, such as `hugepilot/default`, by their throughput.

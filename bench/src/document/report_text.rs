@@ -22,6 +22,11 @@ pub(super) fn section<'a>(report: &'a str, name: Option<&str>) -> Option<&'a str
     None
 }
 
+/// What follows these words on the first line that begins with them.
+pub(super) fn line<'a>(section: &'a str, words: &str) -> Option<&'a str> {
+    section.lines().find_map(|line| line.trim_start().strip_prefix(words)).map(str::trim)
+}
+
 /// The tables with such a column, each with its head.
 fn tables<'a>(section: &'a str, column: &str) -> impl Iterator<Item = Vec<Vec<&'a str>>> {
     let mut lines = section.lines();
@@ -106,6 +111,13 @@ default         70.0 k
             judged(section(sizes, Some("6 GiB left")).unwrap(), "scanned"),
             Some((Some("0.9"), Some("NOT MET")))
         );
+    }
+
+    #[test]
+    fn a_line_is_found_by_the_words_that_it_begins_with() {
+        assert_eq!(line(REPORT, "noise"), Some("0.999 [0.995, 1.003]"));
+        assert_eq!(line(REPORT, "sweep skewed:"), Some("reads; 20 rounds"));
+        assert_eq!(line(REPORT, "silence"), None);
     }
 
     #[test]

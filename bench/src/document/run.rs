@@ -11,7 +11,7 @@ use heat::statistics::Interval;
 use serde::Deserialize;
 
 use super::definition::{CopiedTable, Source};
-use super::report_text::{cell, judged, section, table};
+use super::report_text::{cell, judged, line, section, table};
 use crate::comparison::{Metric, noise, ratio};
 use crate::configuration::Configuration;
 use crate::kept::{ResultKind, VERSION, parse, read_text};
@@ -104,6 +104,10 @@ impl KeptRun {
                 let (numbers, verdict) = judged(below, words).with_context(|| missing(&format!("figure '{words}'")))?;
                 let owned = |text: Option<&str>| text.map(str::to_owned);
                 Ok(ShownFigure { numbers: owned(numbers).unwrap_or_default(), noise: None, verdict: owned(verdict) })
+            }
+            Source::Line(words) => {
+                let rest = line(below, words).with_context(|| missing(&format!("line '{words}'")))?;
+                Ok(ShownFigure { numbers: rest.to_owned(), noise: None, verdict: None })
             }
             Source::Cell([row, column]) => {
                 let found = cell(below, row, column).with_context(|| missing(&format!("'{column}' of '{row}'")))?;

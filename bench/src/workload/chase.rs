@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 
-use super::own_process::{OwnProcess, ReadyLine, print_line, report_every, words_for};
+use super::own_process::{OwnProcess, ReadyLine, print_line, report_with_waits, work_for, words_for};
 use super::pages::{UsedPages, populate};
 use super::shape::{Running, Start, Workload};
 use crate::process::Pinning;
@@ -59,6 +59,9 @@ pub struct ChaseChild {
     /// Ask for huge pages.
     #[arg(long)]
     advise_huge: bool,
+    /// The share of the time in which it works, in percent; all of it by default.
+    #[arg(long, value_name = "PERCENT")]
+    busy: Option<f64>,
     /// A name of its own, as `ps -o comm` shows it, by which a configuration file can name it.
     #[arg(long)]
     called: Option<String>,
@@ -101,10 +104,19 @@ impl ChaseChild {
             ChasePattern::Dependent => read_dependent,
             ChasePattern::Independent => read_independent,
         };
-        report_every(INTERVAL, || {
+        let busy = INTERVAL.mul_f64(self.busy.unwrap_or(100.0).clamp(0.0, 100.0) / 100.0);
+        let mut work = || {
             state = read(words, state);
             READS_PER_CHECK
-        })
+        };
+        report_with_waits(
+            || {
+                let operations = work_for(busy, &mut work);
+                std::thread::sleep(INTERVAL - busy);
+                operations
+            },
+            || None,
+        )
     }
 }
 
