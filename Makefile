@@ -12,6 +12,7 @@ UNIT := lib/systemd/system/hugepilot.service
 # A private directory, where hugepilot searches for it.
 PRELOAD := lib/hugepilot/libhugepilot_preload.so
 DASHBOARD := share/hugepilot/grafana.json
+SCHEMA := share/hugepilot/report.schema.json
 BASH_COMPLETIONS := share/bash-completion/completions
 ZSH_COMPLETIONS := share/zsh/site-functions
 FISH_COMPLETIONS := share/fish/vendor_completions.d
@@ -171,9 +172,10 @@ fuzz: deps-build deps-fuzz ## each parser of what comes from outside for FUZZ_SE
 .PHONY: install
 install: $(if $(BUILT),,build) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
 	rm -rf $(PROGRAMS)/manual && $(PROGRAMS)/hugepilot-manual $(PROGRAMS)/manual
-	$(INSTALL_SUDO) install -D -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
-	$(INSTALL_SUDO) install -D -m 755 $(PROGRAMS)/hugepilotd $(INTO)/sbin/hugepilotd
+	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
+	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilotd $(INTO)/sbin/hugepilotd
 	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man1 $(PROGRAMS)/manual/man1/*
+	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man5 $(PROGRAMS)/manual/man5/*
 	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man8 $(PROGRAMS)/manual/man8/*
 	set -e; for program in hugepilot hugepilotd; do \
 	  $(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/manual/completions/$$program.bash $(INTO)/$(BASH_COMPLETIONS)/$$program; done
@@ -182,21 +184,22 @@ install: $(if $(BUILT),,build) ## hugepilot, hugepilotd, their manual, completio
 	sed 's|/usr/local/sbin/|$(PREFIX)/sbin/|' integrations/systemd/hugepilot.service \
 	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(UNIT)
 	$(INSTALL_SUDO) install -D -m 644 integrations/grafana/hugepilot.json $(INTO)/$(DASHBOARD)
-	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/libhps.so $(INTO)/$(LIBDIR)/libhps.so.$(VERSION)
+	$(INSTALL_SUDO) install -D -m 644 docs/reference/report.schema.json $(INTO)/$(SCHEMA)
+	$(INSTALL_SUDO) install -D -s -m 644 $(PROGRAMS)/libhps.so $(INTO)/$(LIBDIR)/libhps.so.$(VERSION)
 	$(INSTALL_SUDO) ln -sf libhps.so.$(VERSION) $(INTO)/$(LIBDIR)/libhps.so.0
 	$(INSTALL_SUDO) ln -sf libhps.so.0 $(INTO)/$(LIBDIR)/libhps.so
 	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/libhps.a $(INTO)/$(LIBDIR)/libhps.a
 	$(INSTALL_SUDO) install -D -m 644 crates/hps/include/hps.h $(INTO)/include/hps.h
 	$(INSTALL_SUDO) install -D -m 644 crates/hps/man/hps.3 $(INTO)/share/man/man3/hps.3
-	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/libhugepilot_preload.so $(INTO)/$(PRELOAD)
+	$(INSTALL_SUDO) install -D -s -m 644 $(PROGRAMS)/libhugepilot_preload.so $(INTO)/$(PRELOAD)
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' crates/hps/hps.pc.in \
 	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(LIBDIR)/pkgconfig/hps.pc
 
 .PHONY: uninstall
 uninstall: ## remove it
-	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot sbin/hugepilotd $(UNIT) $(DASHBOARD) $(PRELOAD) include/hps.h \
+	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot sbin/hugepilotd $(UNIT) $(DASHBOARD) $(SCHEMA) $(PRELOAD) include/hps.h \
 	  $(LIBDIR)/libhps.so.$(VERSION) $(LIBDIR)/libhps.so.0 $(LIBDIR)/libhps.so $(LIBDIR)/libhps.a $(LIBDIR)/pkgconfig/hps.pc \
-	  share/man/man1/hugepilot.1 share/man/man1/hugepilot-*.1 share/man/man3/hps.3 share/man/man8/hugepilotd.8 \
+	  share/man/man1/hugepilot.1 share/man/man1/hugepilot-*.1 share/man/man3/hps.3 share/man/man5/hugepilot.toml.5 share/man/man8/hugepilotd.8 \
 	  $(BASH_COMPLETIONS)/hugepilot $(ZSH_COMPLETIONS)/_hugepilot $(FISH_COMPLETIONS)/hugepilot.fish \
 	  $(BASH_COMPLETIONS)/hugepilotd $(ZSH_COMPLETIONS)/_hugepilotd $(FISH_COMPLETIONS)/hugepilotd.fish
 	for each in share/hugepilot lib/hugepilot; do \

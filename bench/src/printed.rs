@@ -20,7 +20,7 @@ Examples:
   hugepilot-bench record color-probe --keep -- hugepilot color probe --rounds 100
   hugepilot-bench record first-demo --keep -- scripts/demo
 
-A table of a document shows a line of what was printed by the words that it begins with.";
+A table of a document shows what follows some words on a line of it.";
 
 /// `record`
 #[derive(Clone, Debug, Args)]

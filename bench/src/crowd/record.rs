@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(verdicts(&record(9.0, 0.985)), [true, true, false]);
         assert_eq!(verdicts(&record(9.0, 0.5)), [true, false, false]);
         let mut noisy = record(9.0, 0.985);
-        noisy.windows.iter_mut().skip(2).step_by(3).for_each(|after| after.operations_per_second[2] *= 0.95);
+        noisy.windows.iter_mut().skip(2).step_by(3).for_each(|after| after.operations_per_second[0] *= 0.95);
         let slowest = noisy.figures()[2].verdict;
         assert!(matches!(slowest, FigureVerdict::NotResolvable(_)), "{slowest:?}");
     }

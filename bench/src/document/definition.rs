@@ -17,6 +17,19 @@ pub(super) struct Definition {
     pub(super) rules_changed: String,
     #[serde(rename = "table")]
     pub(super) tables: Vec<TableDefinition>,
+    /// The picture of all programs that were on trial.
+    #[serde(default)]
+    pub(super) programs: Option<ProgramsPicture>,
+}
+
+/// The picture of all programs that were on trial.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProgramsPicture {
+    /// Its name beside the documents.
+    pub(super) file: String,
+    /// The runs, as of a [`Row`].
+    pub(super) runs: Vec<String>,
 }
 
 /// One table.
@@ -79,7 +92,7 @@ pub(super) struct Row {
 pub(super) enum Source {
     /// A line below `figures` in the report: the words that it begins with.
     Judged(String),
-    /// A line of the report: the words that it begins with.
+    /// A line of the report: what follows these words on the first line that has them.
     Line(String),
     /// A cell of a table in the report: its row, and its column.
     Cell([String; 2]),

@@ -13,9 +13,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use self::definition::Definition;
+use self::definition::{Definition, ProgramsPicture};
 use self::run::KeptRun;
 use self::write::write_tables;
+use crate::kept::{VERSION, parse, read_text};
+use crate::picture::draw;
+use crate::programs::ProgramsRecord;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -54,7 +57,8 @@ impl DocumentArguments {
         let read = |path: &PathBuf| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
         let texts: Vec<String> = paths.iter().map(read).collect::<Result<_>>()?;
         let mut written = texts.clone();
-        write_tables(&mut written, &Definition::read(&self.documents.join("tables.toml"))?, &self.runs)?;
+        let definition = Definition::read(&self.documents.join("tables.toml"))?;
+        write_tables(&mut written, &definition, &self.runs)?;
         let changed = paths.iter().zip(texts.iter().zip(&written)).filter(|(_, (text, written))| text != written);
         for (path, (_, written)) in changed {
             let shown = path.display();
@@ -63,7 +67,21 @@ impl DocumentArguments {
             }
             fs::write(path, written).with_context(|| format!("cannot write {shown}"))?;
         }
-        Ok(())
+        definition.programs.as_ref().map_or(Ok(()), |picture| self.draw_programs(picture))
+    }
+
+    /// Draws the picture of all programs, or only reads what it would show.
+    fn draw_programs(&self, picture: &ProgramsPicture) -> Result<()> {
+        let mut runs = picture.runs.iter().map(|name| -> Result<ProgramsRecord> {
+            let file = self.runs.join(format!("{name}.json.zst"));
+            parse(&read_text(&file)?, &file, VERSION)
+        });
+        let mut all = runs.next().context("the picture of programs names no runs")??;
+        runs.try_for_each(|run| -> Result<()> {
+            all.add(run?);
+            Ok(())
+        })?;
+        if self.check { Ok(()) } else { draw(&all, &self.documents.join(&picture.file)) }
     }
 
     /// The documents, by name.

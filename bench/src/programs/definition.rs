@@ -77,6 +77,7 @@ macro_rules! built_in {
 }
 
 built_in!(
+    "compiler",
     "duckdb",
     "gunicorn",
     "h2",

@@ -3,6 +3,7 @@
 //! Owns: the command, and one trial after the other. Never touches: how a trial goes; `hugepilot trial` does.
 
 mod definition;
+mod intervals;
 mod record;
 mod running;
 mod setup;

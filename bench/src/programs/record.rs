@@ -64,6 +64,11 @@ impl ProgramsRecord {
         Self { kind: "programs".to_owned(), version: VERSION, machine, trials: Vec::new() }
     }
 
+    /// Adds the trials of another run.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.trials.extend(other.trials);
+    }
+
     /// The whole report.
     pub fn text(&self) -> String {
         let mut rows = vec![head("program | forecast | then | gain | by the clock | pairs | took | switched | memory")];
@@ -98,8 +103,13 @@ impl ProgramTrial {
         serde_json::from_value(self.trial.clone()?).ok()
     }
 
+    /// What the trial measured.
+    pub(super) fn change(&self) -> Option<SpeedChange> {
+        self.output()?.change
+    }
+
     /// By today's model from what was observed then; what was forecast then, where that was not kept.
-    fn forecast(&self) -> Option<GainPercent> {
+    pub(super) fn forecast(&self) -> Option<GainPercent> {
         match self.output() {
             Some(TrialOutput { expected_from: Some(basis), .. }) => basis.gain(),
             Some(output) => output.expected_gain_percent,
@@ -110,8 +120,7 @@ impl ProgramTrial {
     /// Whether the gain lies in the forecast's range: the trial's interval meets the range, and is not wider than would tell.
     fn forecast_figure(&self) -> JudgedFigure {
         let text = format!("{}: the gain lies in the forecast", self.program);
-        let change = self.output().and_then(|output| output.change);
-        let Some((forecast, change)) = self.forecast().zip(change) else {
+        let Some((forecast, change)) = self.forecast().zip(self.change()) else {
             return JudgedFigure::of_fact(text, None, None);
         };
         let half = (change.high - change.low) / 2.0;
@@ -150,18 +159,18 @@ fn told(change: Option<SpeedChange>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::kept::{ResultKind, parse};
     use crate::outputs::json_lines;
 
-    fn trial(forecast: [f64; 3], change: Option<[f64; 3]>) -> ProgramTrial {
+    pub(in crate::programs) fn trial(program: &str, forecast: [f64; 3], change: Option<[f64; 3]>) -> ProgramTrial {
         let [low, likely, high] = forecast;
         let change =
             change.map(|[low, estimate, high]| serde_json::json!({ "estimate": estimate, "low": low, "high": high }));
         ProgramTrial {
-            program: "redis".to_owned(),
-            what: "Redis".to_owned(),
+            program: program.to_owned(),
+            what: "A program".to_owned(),
             trial: Some(serde_json::json!({
                 "expected_gain_percent": { "low": low, "likely": likely, "high": high },
                 "change": change,
@@ -176,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_forecast_holds_if_what_is_known_of_the_gain_meets_it() {
-        let verdict = |change| trial([10.0, 15.0, 20.0], change).forecast_figure().verdict;
+        let verdict = |change| trial("redis", [10.0, 15.0, 20.0], change).forecast_figure().verdict;
         assert_eq!(verdict(Some([0.12, 0.15, 0.18])), FigureVerdict::Met);
         assert_eq!(verdict(Some([0.18, 0.22, 0.26])), FigureVerdict::Met);
         assert_eq!(verdict(Some([0.21, 0.22, 0.23])), FigureVerdict::NotMet);
@@ -188,9 +197,9 @@ mod tests {
     #[test]
     fn a_file_is_read_as_it_was_written_and_told() {
         let mut record = ProgramsRecord::new(crate::machine::tests::machine());
-        record.trials.push(trial([10.0, 15.0, 20.0], Some([0.12, 0.15, 0.18])));
-        let refused = ProgramTrial { trial: None, refused: Some("nothing to try".to_owned()), ..trial([0.0; 3], None) };
-        record.trials.push(ProgramTrial { program: "nginx".to_owned(), ..refused });
+        record.trials.push(trial("redis", [10.0, 15.0, 20.0], Some([0.12, 0.15, 0.18])));
+        let refused = Some("nothing to try".to_owned());
+        record.trials.push(ProgramTrial { trial: None, refused, ..trial("nginx", [0.0; 3], None) });
         let text = json_lines(&record, "program").unwrap();
         assert_eq!(ResultKind::of(&text), Some(ResultKind::Programs));
         assert_eq!(parse::<ProgramsRecord>(&text, "file".as_ref(), VERSION).unwrap(), record);

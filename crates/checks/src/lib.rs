@@ -83,14 +83,15 @@ impl fmt::Display for CheckStatus {
     }
 }
 
-/// One JSON object: `version` 1 and `checks`.
+/// One line of JSON: the report `doctor`, with its version and its checks.
 pub fn to_json<Fix: Serialize>(checks: &[Check<Fix>]) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Document<'a, Fix> {
         version: u32,
+        report: &'static str,
         checks: &'a [Check<Fix>],
     }
-    serde_json::to_string_pretty(&Document { version: 1, checks })
+    serde_json::to_string(&Document { version: 1, report: "doctor", checks })
 }
 
 /// Wraps text between words into lines of at most `width` characters; a longer word stays whole.
@@ -123,7 +124,7 @@ mod tests {
         let checks = [Check::missing("b", "c").named("a").fixed_by("d"), Check::unknown("e", &"why")];
         let text = to_json(&checks).unwrap();
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let told = serde_json::json!({ "version": 1, "checks": [
+        let told = serde_json::json!({ "version": 1, "report": "doctor", "checks": [
             { "name": "a", "status": "missing", "finding": "b", "meaning": "c", "fix": "d" },
             { "name": "e", "status": "warning", "finding": "not known: why",
               "meaning": "What cannot be told is not taken for granted.", "fix": null },

@@ -8,6 +8,7 @@ use std::{fs, io};
 
 use clap::CommandFactory;
 use daemon::args::DaemonArgs;
+use daemon::config::Config;
 use hugepilot::cli::args::Cli;
 use tempfile::TempDir;
 
@@ -68,9 +69,11 @@ fn single_spaces(text: &str) -> String {
 fn every_command_has_its_page_and_nothing_else_has() {
     let folder = manual();
     let pages =
-        ["man1", "man8"].map(|section| fs::read_dir(folder.path().join(section)).unwrap()).into_iter().flatten();
+        ["man1", "man5", "man8"].map(|section| fs::read_dir(folder.path().join(section)).unwrap()).into_iter().flatten();
     let pages: BTreeSet<String> = pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
-    let expected = commands().into_iter().map(|(name, section, _)| format!("{name}.{section}")).collect();
+    let mut expected: BTreeSet<String> =
+        commands().into_iter().map(|(name, section, _)| format!("{name}.{section}")).collect();
+    expected.insert("hugepilot.toml.5".to_owned());
     assert_eq!(pages, expected);
     assert!(pages.contains("hugepilot.1") && pages.contains("hugepilot-give-back.1"), "{pages:?}");
 }
@@ -84,7 +87,9 @@ fn pages_have_their_sections() {
         let mut sections = vec!["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"];
         sections.extend(command.has_subcommands().then_some("SUBCOMMANDS"));
         sections.extend(command.get_after_help().map(|_| "EXAMPLES"));
-        sections.push("\"SEE ALSO\"");
+        let is_program = ["hugepilot", "hugepilotd"].contains(&name.as_str());
+        sections.extend(is_program.then_some(["FILES", "ENVIRONMENT"]).into_iter().flatten());
+        sections.extend(["\"EXIT STATUS\"", "\"SEE ALSO\""]);
         let mut rest = page.as_str();
         for section in sections {
             let (_, after) =
@@ -111,6 +116,10 @@ fn pages_are_well_formed_and_say_what_the_help_says() {
         }
     }
     rendered(Path::new(HPS)).expect("groff is there");
+    let page = rendered(&folder.path().join("man5/hugepilot.toml.5")).expect("groff is there");
+    for line in Config::COMMENTED.lines() {
+        assert!(page.contains(&single_spaces(line)), "hugepilot.toml(5) lacks '{line}':\n{page}");
+    }
 }
 
 #[test]
@@ -118,9 +127,13 @@ fn bash_completes_commands_and_options() {
     let folder = manual();
     let completed = |typed: &[&str]| -> Option<BTreeSet<String>> {
         let script = r#"source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
-            _hugepilot hugepilot "${@: -1}" "${@: -2:1}"; printf '%s\n' "${COMPREPLY[@]}""#;
+            _clap_complete_hugepilot hugepilot "${@: -1}" "${@: -2:1}"; printf '%s\n' "${COMPREPLY[@]}""#;
         let file = folder.path().join("completions/hugepilot.bash");
-        let output = output(Command::new("bash").args(["--norc", "-c", script, "bash"]).arg(file).args(typed))?;
+        let programs = Path::new(env!("CARGO_BIN_EXE_hugepilot")).parent().expect("it is in a directory");
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "-c", script, "bash"]).arg(file).args(typed).env("PATH", path);
+        let output = output(&mut bash)?;
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
         Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
     };
@@ -135,12 +148,11 @@ fn bash_completes_commands_and_options() {
 #[test]
 fn zsh_and_fish_understand_their_completions() {
     let folder = manual();
-    let of_hugepilot: &[&str] = &["give-back", "allow-stall"];
     for (shell, file, words) in [
-        ("zsh", "_hugepilot", of_hugepilot),
-        ("fish", "hugepilot.fish", of_hugepilot),
-        ("zsh", "_hugepilotd", &["config"]),
-        ("fish", "hugepilotd.fish", &["config"]),
+        ("zsh", "_hugepilot", ["COMPLETE=zsh hugepilot"]),
+        ("fish", "hugepilot.fish", ["COMPLETE=fish hugepilot"]),
+        ("zsh", "_hugepilotd", ["config"]),
+        ("fish", "hugepilotd.fish", ["config"]),
     ] {
         let path = folder.path().join("completions").join(file);
         let text = fs::read_to_string(&path).unwrap();

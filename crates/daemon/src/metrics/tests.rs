@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::*;
 
+const BOOK: &str = include_str!("../../../../docs/reference/metrics.md");
 const DASHBOARD: &str = include_str!("../../../../integrations/grafana/hugepilot.json");
 
 fn state() -> State {
@@ -126,6 +127,20 @@ fn the_dashboard_shows_every_metric_and_no_other() {
 }
 
 #[test]
+fn the_book_lists_every_metric_and_no_other() {
+    let listed: Vec<&str> = BOOK.lines().filter(|line| line.starts_with("| `")).collect();
+    let families = parse(&open_metrics(state()));
+    assert_eq!(listed.len(), families.len());
+    for Written { kind, help, queried, .. } in families.values() {
+        // Of the names of a histogram, the family's own is not queried.
+        let is_listed = |line: &&str| line.ends_with(&format!("` | {kind} | {help} |"));
+        let line = listed.iter().find(|line| is_listed(line)).unwrap_or_else(|| panic!("'{help}' is not listed"));
+        let named = metrics_in(line);
+        assert!(queried.iter().any(|name| name.starts_with(&named[0])), "{line}");
+    }
+}
+
+#[test]
 fn panels_of_the_dashboard_have_ids_of_their_own_and_do_not_overlap() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("valid JSON");
     let mut ids = BTreeSet::new();
@@ -154,6 +169,7 @@ fn metrics_in(expression: &str) -> Vec<String> {
 #[derive(Debug)]
 struct Written {
     kind: String,
+    help: String,
     /// Names under which its samples are queried.
     queried: BTreeSet<String>,
     samples: Vec<Sample>,
@@ -190,7 +206,7 @@ fn parse(text: &str) -> BTreeMap<String, Written> {
             assert!(series.insert((sampled.to_owned(), sample.labels.clone())), "{line} is there twice");
             samples.push(sample);
         }
-        let earlier = families.insert(name.to_owned(), Written { kind, queried, samples });
+        let earlier = families.insert(name.to_owned(), Written { kind, help: told.to_owned(), queried, samples });
         assert!(earlier.is_none(), "{name} is there twice");
     }
     assert!(families.values().any(|family| family.kind == "histogram"));

@@ -1,7 +1,8 @@
-//! Makes the manual from the command lines of hugepilot and hugepilotd: a man page for each command, and shell completions. `make install` runs this
-//! program, and does not install it.
+//! Makes the manual from the command lines of hugepilot and hugepilotd: a man page for each command and for the configuration file, and shell
+//! completions. `make install` runs this program, and does not install it.
 //!
-//! Owns: the style of a page. Never touches: what it says, which is the help that [`Cli`] and [`DaemonArgs`] define.
+//! Owns: the style of a page, and what all programs have in common: files, environment, exit status. Never touches: what a page says of its command,
+//! which is the help that [`Cli`] and [`DaemonArgs`] define.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -10,9 +11,12 @@ use anyhow::Context;
 use clap::{Command, CommandFactory, Parser};
 use clap_complete::Shell;
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Roff, bold, roman};
 use daemon::args::DaemonArgs;
+use daemon::config::Config;
 use hugepilot::cli::args::Cli;
+
+const VERSION: &str = concat!("hugepilot ", env!("CARGO_PKG_VERSION"));
 
 /// A section of the manual.
 #[derive(Clone, Copy)]
@@ -23,6 +27,29 @@ struct Section {
 
 const USERS: Section = Section { number: "1", title: "General Commands Manual" };
 const ADMINISTRATORS: Section = Section { number: "8", title: "System Manager's Manual" };
+const FORMATS: Section = Section { number: "5", title: "File Formats Manual" };
+
+/// Where the programs keep what.
+const FILES: [(&str, &str); 5] = [
+    ("/etc/hugepilot/hugepilot.toml", "The configuration of hugepilotd; see hugepilot.toml(5)."),
+    ("/run/hugepilot/", "Records of what was promoted, so that it can be given back, also after a crash. They end with a reboot."),
+    ("/run/hugepilot/walk-cost.json", "What a page walk costs on this machine, measured once after each boot."),
+    ("/run/hugepilot/control.sock", "Where hugepilotd listens for `hugepilot status` and its like, and for programs with libhps."),
+    ("/var/lib/hugepilot/trials.json", "What trials showed, by which later forecasts are corrected; `--no-calibration` ignores it."),
+];
+const ENVIRONMENT: [(&str, &str); 3] = [
+    ("NO_COLOR", "If it is set and not empty, output has no colors."),
+    ("RUST_LOG", "Which events are logged on standard error, such as `info` or `pilot=debug`; warnings by default."),
+    ("COMPLETE", "Set by the completions of shells."),
+];
+const EXIT_STATUS: [(&str, &str); 3] =
+    [("0", "Done."), ("1", "An error, which standard error tells."), ("2", "Wrong usage.")];
+/// Of `hugepilot run`.
+const EXIT_STATUS_OF_RUN: [(&str, &str); 3] = [
+    ("3", "The program succeeded, and less than `--require` was on huge pages."),
+    ("128 + N", "Signal N ended the program."),
+    ("other", "The program's own."),
+];
 
 /// Writes the man pages of hugepilot and hugepilotd, and their completions for shells.
 #[derive(Parser)]
@@ -36,21 +63,56 @@ struct Args {
 fn main() -> anyhow::Result<()> {
     let directory = Args::parse().directory;
     // Its pages would say what the commands' own pages say.
-    write_manual(Cli::command().disable_help_subcommand(true), USERS, &directory)?;
-    write_manual(DaemonArgs::command(), ADMINISTRATORS, &directory)
+    write_pages_of(Cli::command().disable_help_subcommand(true), USERS, &directory)?;
+    write_pages_of(DaemonArgs::command(), ADMINISTRATORS, &directory)?;
+    write_configuration_page(&directory)?;
+    write_completions(&directory)
 }
 
-/// Writes the manual pages and completions of one program.
-fn write_manual(mut program: Command, section: Section, directory: &Path) -> anyhow::Result<()> {
-    let (pages, completions) = (directory.join(format!("man{}", section.number)), directory.join("completions"));
-    for directory in [&pages, &completions] {
-        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    }
+/// Writes the manual pages of one program.
+fn write_pages_of(mut program: Command, section: Section, directory: &Path) -> anyhow::Result<()> {
     program.build();
-    write_pages(&program, section, &pages)?;
-    let name = program.get_name().to_owned();
+    write_pages(&program, section, &made(directory, section)?)
+}
+
+/// The directory of a section.
+fn made(directory: &Path, section: Section) -> anyhow::Result<PathBuf> {
+    let pages = directory.join(format!("man{}", section.number));
+    fs::create_dir_all(&pages).with_context(|| format!("cannot make {}", pages.display()))?;
+    Ok(pages)
+}
+
+/// Writes hugepilot.toml(5): the file that `hugepilot config` prints, which says of each key what it does.
+fn write_configuration_page(directory: &Path) -> anyhow::Result<()> {
+    let path = made(directory, FORMATS)?.join("hugepilot.toml.5");
+    let mut roff = Roff::new();
+    roff.control("TH", ["hugepilot.toml", FORMATS.number, " ", VERSION, FORMATS.title]);
+    roff.control("SH", ["NAME"]).text([roman("hugepilot.toml - which processes hugepilotd pilots, and what that may take")]);
+    roff.control("SH", ["SYNOPSIS"]).text([roman(Config::PATH)]);
+    roff.control("SH", ["DESCRIPTION"]).text([roman(
+        "A file in TOML, which hugepilotd reads at its start and on SIGHUP; a file with errors changes nothing. `hugepilot config` prints the file \
+         below, with every key, its default and what it does; `hugepilot config --check FILE` checks one.",
+    )]);
+    roff.control("SH", ["KEYS"]);
+    verbatim(&mut roff, Config::COMMENTED);
+    roff.control("SH", ["SEE ALSO"]).control("BR", ["hugepilotd", "(8),"]).control("BR", ["hugepilot", "(1)"]);
+    fs::write(&path, typed(&roff.render())).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes what shells load. hugepilot answers them itself, since only a running program knows which others run.
+fn write_completions(directory: &Path) -> anyhow::Result<()> {
+    let completions = directory.join("completions");
+    fs::create_dir_all(&completions).with_context(|| format!("cannot make {}", completions.display()))?;
+    for (file, text) in [
+        ("hugepilot.bash", "source <(COMPLETE=bash hugepilot)\n"),
+        ("_hugepilot", "#compdef hugepilot\nsource <(COMPLETE=zsh hugepilot)\n_clap_dynamic_completer_hugepilot \"$@\"\n"),
+        ("hugepilot.fish", "COMPLETE=fish hugepilot | source\n"),
+    ] {
+        let path = completions.join(file);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut program, &name, &completions)
+        clap_complete::generate_to(shell, &mut DaemonArgs::command(), "hugepilotd", &completions)
             .with_context(|| format!("cannot write the completion for {shell} to {}", completions.display()))?;
     }
     Ok(())
@@ -71,7 +133,7 @@ fn name(command: &Command) -> &str {
 
 fn page(command: &Command, section: Section) -> io::Result<String> {
     // An empty date would be omitted, and the next field would move into its place.
-    let man = Man::new(command.clone()).date(" ").source(concat!("hugepilot ", env!("CARGO_PKG_VERSION")));
+    let man = Man::new(command.clone()).date(" ").source(VERSION);
     let man = man.section(section.number).manual(section.title);
     let mut page = Vec::new();
     man.render_title(&mut page)?;
@@ -106,11 +168,9 @@ fn closing(command: &Command) -> Roff {
     };
     let mut roff = Roff::new();
     if !examples.is_empty() {
-        roff.control("SH", ["EXAMPLES"]).control("EX", []);
-        for line in examples.lines() {
-            roff.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
-        }
-        roff.control("EE", []);
+        roff.control("SH", ["EXAMPLES"]);
+        let lines = examples.lines().map(|line| line.strip_prefix("  ").unwrap_or(line));
+        verbatim(&mut roff, &lines.collect::<Vec<_>>().join("\n"));
     }
     if !notes.is_empty() {
         roff.control("SH", ["NOTES"]);
@@ -122,13 +182,39 @@ fn closing(command: &Command) -> Roff {
             };
         }
     }
+    let is_program = ["hugepilot", "hugepilotd"].contains(&name(command));
+    if is_program {
+        list(&mut roff, "FILES", &FILES);
+        list(&mut roff, "ENVIRONMENT", &ENVIRONMENT);
+    }
+    list(&mut roff, "EXIT STATUS", &EXIT_STATUS);
+    if name(command) == "hugepilot-run" {
+        EXIT_STATUS_OF_RUN.iter().for_each(|entry| list_entry(&mut roff, entry));
+    }
     roff.control("SH", ["SEE ALSO"]);
     if name(command) == "hugepilot" {
-        roff.control("BR", ["hugepilotd", "(8),"]).control("BR", ["hps", "(3)"]);
+        roff.control("BR", ["hugepilotd", "(8),"]).control("BR", ["hugepilot.toml", "(5),"]).control("BR", ["hps", "(3)"]);
     } else {
-        roff.control("BR", ["hugepilot", "(1)"]);
+        roff.control("BR", ["hugepilot", "(1),"]).control("BR", ["hugepilot.toml", "(5)"]);
     }
     roff
+}
+
+/// A section with names and what they mean.
+fn list(roff: &mut Roff, title: &str, entries: &[(&str, &str)]) {
+    roff.control("SH", [title]);
+    entries.iter().for_each(|entry| list_entry(roff, entry));
+}
+
+fn list_entry(roff: &mut Roff, (name, meaning): &(&str, &str)) {
+    roff.control("TP", []).text([bold(*name)]).text([roman(*meaning)]);
+}
+
+/// Lines exactly as they must be typed.
+fn verbatim(roff: &mut Roff, text: &str) {
+    roff.control("EX", []);
+    text.lines().for_each(|line| _ = roff.text([roman(line)]));
+    roff.control("EE", []);
 }
 
 /// Keeps the keyboard's characters, for which typesetters have finer shapes, so that commands can be copied.

@@ -43,7 +43,7 @@ fn of_process(args: &HeatArgs, pid: u32) -> anyhow::Result<()> {
     let series = Series::new(&mut *tracker, &target, args.options(), rhythm, &stop);
     if args.pages {
         let counts = count_pages(series)?;
-        terminal::print(&if args.json { counts.json(pid) } else { counts.text() })?;
+        terminal::print(&if args.json { json::pages(pid, &counts) } else { counts.text() })?;
         return Ok(());
     }
     let Moment { heat, .. } = watch(args, series, &mut recorder)?;

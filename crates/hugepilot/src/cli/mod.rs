@@ -5,6 +5,7 @@
 pub mod args;
 mod attach;
 mod color;
+mod completion;
 mod config;
 mod doctor;
 mod explain;

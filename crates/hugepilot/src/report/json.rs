@@ -1,7 +1,7 @@
 //! Reports for programs: one line of JSON, ended by a line break.
 //!
-//! Names end with their unit: bytes and nanoseconds; addresses are numbers. Fields may be added; `version` changes when one is renamed, removed or
-//! changes its meaning.
+//! docs/reference/report.schema.json describes every field. Names end with their unit: bytes and nanoseconds; addresses are numbers. Fields may be
+//! added; `version` changes when one is renamed, removed or changes its meaning.
 
 #![expect(non_camel_case_types, reason = "the type of an object's field is named like the field")]
 
@@ -15,6 +15,9 @@ mod launch;
 mod pool;
 mod reclaim;
 mod scan;
+#[cfg(test)]
+#[path = "../../tests/schema/mod.rs"]
+mod schema;
 mod status;
 mod trial;
 
@@ -30,6 +33,7 @@ use serde::Serialize;
 pub use status::{given_back_by_daemon, paused, resumed, status};
 pub use trial::trial;
 
+use super::page_counts::{CountRun, PageCounts};
 use super::{GiveBackReport, PilotReport, PlanReport, PromoteReport, RecordReport, RunReport};
 use daemon::config::Config;
 use heat::Snapshot;
@@ -38,6 +42,35 @@ use pilot::act::Outcome;
 
 /// The version that every document carries.
 const VERSION: u32 = 1;
+
+/// Which report a document is.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum ReportKind {
+    Attach,
+    ColorProbe,
+    Config,
+    Explain,
+    GiveBack,
+    GiveBackByDaemon,
+    Group,
+    Heat,
+    Mount,
+    Pages,
+    Pause,
+    Plan,
+    PoolChanges,
+    PoolFiles,
+    Pools,
+    Promotion,
+    Reclaim,
+    ReclaimStatus,
+    Record,
+    Run,
+    Scan,
+    Status,
+    Trial,
+}
 
 /// The heat, each region listed.
 pub fn heat(heat: &Heat) -> String {
@@ -53,17 +86,24 @@ pub fn heat(heat: &Heat) -> String {
             obstacle: region.obstacle,
         }
     };
-    document(&object! {
+    document(ReportKind::Heat, &object! {
         #[serde(flatten)]
         summary: summary(heat.summary()),
         regions: heat.regions.iter().map(region).collect::<Vec<_>>(),
     })
 }
 
+/// In how many scans each page was walked.
+pub fn pages(pid: u32, counts: &PageCounts) -> String {
+    let run = |run: CountRun| object! { start: run.range.start, end: run.range.end, count: run.count };
+    let runs = counts.runs().into_iter().map(run);
+    document(ReportKind::Pages, &object! { pid, scans: counts.scans(), pages: runs.collect::<Vec<_>>() })
+}
+
 /// The dry run, each decision listed.
 pub fn plan(report: &PlanReport) -> String {
     let plan = report.plan;
-    document(&object! {
+    document(ReportKind::Plan, &object! {
         pid: plan.pid,
         dry_run: true,
         meaning: plan.meaning,
@@ -85,7 +125,7 @@ pub fn plan(report: &PlanReport) -> String {
 
 /// The promotion, each refused region listed.
 pub fn promote(report: &PromoteReport) -> String {
-    document(&object! {
+    document(ReportKind::Promotion, &object! {
         pid: report.plan.pid,
         meaning: report.plan.meaning,
         #[serde(flatten)]
@@ -99,7 +139,7 @@ pub fn promote(report: &PromoteReport) -> String {
 
 /// The huge pages given back.
 pub fn give_back(report: &GiveBackReport) -> String {
-    document(&object! {
+    document(ReportKind::GiveBack, &object! {
         pid: report.pid,
         #[serde(flatten)]
         outcome: outcome(report.outcome),
@@ -112,7 +152,7 @@ pub fn give_back(report: &GiveBackReport) -> String {
 
 /// The summary of a run.
 pub fn run(report: &RunReport) -> String {
-    document(&object! {
+    document(ReportKind::Run, &object! {
         command: report.command,
         exit_status: report.exit_status,
         signal: report.signal,
@@ -127,7 +167,7 @@ pub fn run(report: &RunReport) -> String {
 pub fn attach(pids: &[u32], report: &PilotReport) -> String {
     // Null for several.
     let pid = if let &[pid] = pids { Some(pid) } else { None };
-    document(&object! {
+    document(ReportKind::Attach, &object! {
         pid,
         pids,
         #[serde(flatten)]
@@ -137,7 +177,7 @@ pub fn attach(pids: &[u32], report: &PilotReport) -> String {
 
 /// The recording that was made.
 pub fn record(report: &RecordReport) -> String {
-    document(&object! {
+    document(ReportKind::Record, &object! {
         pid: report.pid,
         name: report.name,
         observations: report.observations,
@@ -149,7 +189,7 @@ pub fn record(report: &RecordReport) -> String {
 
 /// A configuration that is right.
 pub fn config(path: &Path, config: &Config) -> String {
-    document(&object! {
+    document(ReportKind::Config, &object! {
         path,
         targets: config.scope.rules().len(),
         never: config.scope.never().len(),
@@ -177,11 +217,21 @@ fn pilot_summary(report: &PilotReport) -> impl Serialize {
 }
 
 /// A document with these fields.
-fn document(fields: &impl Serialize) -> String {
+fn document(report: ReportKind, fields: &impl Serialize) -> String {
     line(&object! {
         version: VERSION,
+        report,
         #[serde(flatten)]
         fields,
+    })
+}
+
+/// A document of a state that carries the version itself.
+fn state_document(report: ReportKind, state: &impl Serialize) -> String {
+    line(&object! {
+        report,
+        #[serde(flatten)]
+        state,
     })
 }
 
@@ -282,15 +332,14 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::report::page_counts::PageCounts;
     use crate::report::samples::{self, AFTER, mixed_plan, outcome, pilot_report};
     use crate::report::{AfterRestart, Expectation, ExplainReport, LaunchReport, ReclaimStatusReport, pool_samples};
 
-    /// The document indented for a snapshot; fails if it is not one line of JSON.
+    /// The document indented for a snapshot; fails if it is not one line of JSON as the schema describes it.
     pub(super) fn pretty(document: &str) -> String {
         assert_eq!(document.find('\n'), Some(document.len() - 1));
         let value: serde_json::Value = serde_json::from_str(document).expect("valid JSON");
-        assert_eq!(value["version"], 1);
+        schema::check(&value);
         serde_json::to_string_pretty(&value).unwrap()
     }
 
@@ -354,8 +403,8 @@ mod tests {
             launch: None,
         };
         insta::assert_snapshot!(pretty(&run(&report)));
-        assert!(attach(&[42], &report.pilot_summary).starts_with(r#"{"version":1,"pid":42,"pids":[42],"rounds":3,"#));
-        assert!(attach(&[7, 8], &report.pilot_summary).starts_with(r#"{"version":1,"pid":null,"pids":[7,8],"#));
+        assert!(attach(&[42], &report.pilot_summary).starts_with(r#"{"version":1,"report":"attach","pid":42,"pids":[42],"rounds":3,"#));
+        assert!(attach(&[7, 8], &report.pilot_summary).starts_with(r#"{"version":1,"report":"attach","pid":null,"pids":[7,8],"#));
     }
 
     /// Scripts that do not parse JSON rely on the fields, their order and their spelling, too.
@@ -410,8 +459,12 @@ mod tests {
                 pools(&pool_samples::view()),
                 resized(&[pool_samples::short()]),
                 reclaim_status(&ReclaimStatusReport { census: Ok(&census), now: &now, state: None, is_alive: false }),
-                counts.json(7),
+                pages(7, &counts),
             ]
+            .map(|document| {
+                pretty(&document);
+                document
+            })
             .concat()
         );
     }

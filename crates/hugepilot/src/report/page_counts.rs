@@ -1,6 +1,6 @@
 //! Counters of pages: in how many scans each base page was found walked.
 //!
-//! Owns: the counters, and their form as text and JSON. Never touches: how pages are observed.
+//! Owns: the counters, and their form as text. Never touches: how pages are observed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +8,6 @@ use std::fmt::Write;
 use heat::units::{Address, AddressRange, BASE_PAGE, PAGES_PER_REGION};
 use heat::{Heat, Mapping};
 use pilot::words::count_of;
-use serde_json::json;
 
 use super::mapping_name;
 
@@ -75,14 +74,9 @@ impl PageCounts {
         text
     }
 
-    /// All runs, with the number of scans.
-    pub fn json(&self, pid: u32) -> String {
-        let runs: Vec<_> = self
-            .runs()
-            .iter()
-            .map(|run| json!({ "start": run.range.start.0, "end": run.range.end.0, "count": run.count }))
-            .collect();
-        format!("{}\n", json!({ "version": 1, "pid": pid, "scans": self.scans, "pages": runs }))
+    /// All scans.
+    pub fn scans(&self) -> u64 {
+        self.scans
     }
 }
 
@@ -123,7 +117,7 @@ mod tests {
         );
         assert!(counts.text().starts_with("walked in how many of 2 scans, by addresses\n"), "{}", counts.text());
         assert!(counts.text().contains(&format!("  {}-{} 2\n", runs[1].range.start, runs[1].range.end)));
-        let json: serde_json::Value = serde_json::from_str(&counts.json(7)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&crate::report::json::pages(7, &counts)).unwrap();
         assert_eq!((&json["scans"], &json["pages"][1]["count"], &json["pid"]), (&2.into(), &2.into(), &7.into()));
     }
 }

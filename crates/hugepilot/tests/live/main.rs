@@ -32,6 +32,8 @@ mod reclaim;
 mod recording;
 mod run;
 mod scan;
+#[path = "../schema/mod.rs"]
+mod schema;
 mod soak;
 mod support;
 mod survey;

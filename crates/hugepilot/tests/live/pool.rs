@@ -197,7 +197,7 @@ fn a_pool_is_mounted_and_unmounted() {
     };
     let json = run(&["mount", "2M", point, "--size", "4M", "--owner", "7:8", "--mode", "1770", "--json"]).json();
     let expected = serde_json::json!({
-        "version": 1, "path": point, "page_size_bytes": TWO, "limit_bytes": 2 * TWO, "least_bytes": null, "uid": 7, "gid": 8,
+        "version": 1, "report": "mount", "path": point, "page_size_bytes": TWO, "limit_bytes": 2 * TWO, "least_bytes": null, "uid": 7, "gid": 8,
         "mode": "1770"
     });
     assert_eq!(json, expected);

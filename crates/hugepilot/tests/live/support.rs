@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, getuid, kill_process};
 use serde_json::Value;
 
 use crate::program::Rule;
+use crate::schema;
 
 /// Longer than anything here takes, even on a machine that is busy with other work.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -350,7 +351,7 @@ impl Ran {
     pub fn json(&self) -> Value {
         assert!(self.status.success(), "{self:?}");
         let json: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"));
-        assert_eq!(json["version"], 1);
+        schema::check(&json);
         json
     }
 

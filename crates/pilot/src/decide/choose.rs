@@ -78,7 +78,8 @@ pub fn claim(heat: &Heat, limits: &Limits, past: &Past) -> Demand {
 fn in_order(given_back: Vec<(HeldRegion, Reason)>, promoted: Vec<Decision>, mut kept: Vec<Decision>) -> Vec<Decision> {
     let gone: HashSet<Address> = given_back.iter().map(|(held, _)| held.start).collect();
     kept.retain(|decision| !gone.contains(&decision.start));
-    kept.sort_by_key(|decision| decision.start);
+    // In place: a stable sort would copy half of them, and no two have one address.
+    kept.sort_unstable_by_key(|decision| decision.start);
     let give_back = |(held, reason): (HeldRegion, Reason)| Decision::give_back(held.start, reason, held.worth);
     kept.splice(0..0, given_back.into_iter().map(give_back).chain(promoted));
     kept
@@ -94,7 +95,7 @@ impl HeldRegions {
             found.is_ok_and(|index| heat.regions[index].huge && heat.regions[index].obstacle.is_none())
         };
         let mut held: Vec<HeldRegion> = past.held().filter(is_huge).collect();
-        held.sort_by(|one, other| other.worth.total_cmp(&one.worth).then(one.start.cmp(&other.start)));
+        held.sort_unstable_by(|one, other| other.worth.total_cmp(&one.worth).then(one.start.cmp(&other.start)));
         Self(held)
     }
 
@@ -150,7 +151,7 @@ fn best_first<'a>(candidates: Vec<&'a Region>, limits: &Limits, budget: &Budget)
     let growth_limit = budget.growth_left.0.max(1) as f64;
     let score = |region: &Region| limits.worth(region) / (1.0 / slots + region.growth.bytes().0 as f64 / growth_limit);
     let mut scored: Vec<_> = candidates.into_iter().map(|region| (score(region), region)).collect();
-    scored.sort_by(|(left_score, left), (right_score, right)| {
+    scored.sort_unstable_by(|(left_score, left), (right_score, right)| {
         let hotter = limits.worth(right).total_cmp(&limits.worth(left));
         let cheaper = left.growth.pages().cmp(&right.growth.pages());
         right_score.total_cmp(left_score).then(hotter).then(cheaper).then(left.start.cmp(&right.start))

@@ -393,7 +393,7 @@ impl Fleet {
         let turn = self.turn(pilot, &stop);
         let member = self.members.get_mut(&process).expect("still known");
         let shared_before = member.view.bytes();
-        member.carry_out(process, &heat, &plan, &turn, pilot, &mut self.pilot_summary);
+        member.carry_out(process, heat, &plan, &turn, pilot, &mut self.pilot_summary);
         // The next scan tells what may give way, or whether unused memory stays unused.
         if member.lacks_huge_pages() && !tells_use || tells_use && member.past.is_in_doubt() {
             member.scan_soon(pilot.now());

@@ -355,7 +355,7 @@ impl Member {
     pub(super) fn carry_out(
         &mut self,
         process: Process,
-        heat: &Heat,
+        heat: Heat,
         plan: &Plan,
         turn: &ActBounds,
         pilot: &mut Pilot<'_>,
@@ -372,14 +372,16 @@ impl Member {
         let missing = plan.give_backs().count() - given_back.iter().filter(|result| result.is_done()).count();
         let mut regions = promotions(plan);
         regions.truncate(regions.len().saturating_sub(missing));
-        let acted = promote(process, heat, &regions, turn, pilot, pilot_summary);
-        self.unfinished = Unfinished::of(heat, plan, acted.results.len(), missing);
+        let acted = promote(process, &heat, &regions, turn, pilot, pilot_summary);
+        self.unfinished = Unfinished::of(&heat, plan, acted.results.len(), missing);
         self.remember(plan.promotions(), &acted.results, pilot.now());
         let has_promoted = acted.results.iter().any(RegionResult::is_done);
         if has_promoted && !std::mem::replace(&mut self.acted, true) {
             self.first = before;
         }
-        self.known = self.known.after(heat, has_promoted);
+        self.known = self.known.after(&heat, has_promoted);
+        // The survey takes as much memory again.
+        drop(heat);
         if has_promoted || !given_back.is_empty() {
             self.survey(process, pilot);
         }

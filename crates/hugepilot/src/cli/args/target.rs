@@ -1,18 +1,21 @@
 //! How programs are named on the command line.
 
 use clap::{ArgGroup, Args};
+use clap_complete::engine::ArgValueCandidates;
 use pilot::scope::{ContainerId, Matcher, Pattern, PilotMode, Rule, UserChoice};
 
 use super::parse_pid;
+use crate::cli::completion;
 
 /// Programs: by process ids, or by what finds them, all of which a process must meet.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct TargetOptions {
     /// Processes
     #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid, conflicts_with_all = FINDING)]
+    #[arg(add = ArgValueCandidates::new(completion::pids))]
     pub pids: Vec<u32>,
     /// Find them by name, as `ps -o comm` shows it; a pattern such as 'postgres*' will do
-    #[arg(long, value_name = "NAME", help_heading = HEADING)]
+    #[arg(long, value_name = "NAME", help_heading = HEADING, add = ArgValueCandidates::new(completion::names))]
     pub name: Option<Pattern>,
     /// Find them by their executable file; a pattern such as '/usr/lib/**/mysqld' will do
     #[arg(long, value_name = "PATH", help_heading = HEADING)]

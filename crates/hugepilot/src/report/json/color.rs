@@ -4,11 +4,11 @@ use color::Probe;
 use color::answer::{ColorObstacle, Finding};
 use serde::Serialize;
 
-use super::document;
+use super::{ReportKind, document};
 
 /// The result of the probe for page colors.
 pub fn color(probe: &Probe) -> String {
-    document(&object! {
+    document(ReportKind::ColorProbe, &object! {
         cpu: probe.cpu,
         model: &probe.model,
         virtual_machine: probe.virtual_machine,

@@ -3,13 +3,13 @@
 use pilot::explain::Explained;
 use serde::Serialize;
 
-use super::{clearing, document};
+use super::{ReportKind, clearing, document};
 use crate::report::ExplainReport;
 
 /// The explanation, each mapping listed.
 pub fn explain(report: &ExplainReport) -> String {
     let walk_cycles = report.walk_share.map(|share| object! { low: 100.0 * share.low, high: 100.0 * share.high });
-    document(&object! {
+    document(ReportKind::Explain, &object! {
         pid: report.heat.pid,
         tracker: report.heat.tracker,
         meaning: report.heat.meaning,

@@ -6,7 +6,7 @@ use heat::{Object, SeenMemory};
 use pilot::group::GroupSeen;
 use serde::Serialize;
 
-use super::{document, summary};
+use super::{ReportKind, document, summary};
 
 /// The group: each process, and each shared object with its mappings. Totals count shared memory once.
 pub fn group(seen: &GroupSeen) -> String {
@@ -19,7 +19,7 @@ pub fn group(seen: &GroupSeen) -> String {
         private,
         shared,
     };
-    document(&object! {
+    document(ReportKind::Group, &object! {
         processes: group.members().map(member).collect::<Vec<_>>(),
         shared: group.hottest_objects().into_iter().map(|(id, object)| shared_object(id, object)).collect::<Vec<_>>(),
         totals,

@@ -5,13 +5,13 @@ use kernel::hugetlb_limits::Limit;
 use pool::{Edit, NextStep, Obstacles, Resized, View, is_all_promised};
 use serde::Serialize;
 
-use super::document;
+use super::{ReportKind, document};
 use crate::report::PersistReport;
 use crate::report::pool_words::{self, diff, hindrance};
 
 /// Every pool with its nodes, then users, mounts and limits.
 pub fn pools(view: &View) -> String {
-    document(&object! {
+    document(ReportKind::Pools, &object! {
         memory_bytes: view.memory.total,
         available_bytes: view.memory.available,
         held_bytes: view.held(),
@@ -29,7 +29,7 @@ pub fn pools(view: &View) -> String {
 
 /// The result of resizing, pool by pool.
 pub fn resized(all: &[Resized]) -> String {
-    document(&object! { changes: all.iter().map(change).collect::<Vec<_>>() })
+    document(ReportKind::PoolChanges, &object! { changes: all.iter().map(change).collect::<Vec<_>>() })
 }
 
 /// The files that make pools survive a reboot.
@@ -38,7 +38,7 @@ pub fn persist(report: &PersistReport) -> String {
         let (command, why) = pool_words::next_step(step);
         object! { command, why }
     };
-    document(&object! {
+    document(ReportKind::PoolFiles, &object! {
         applied: report.applied,
         files: report.edits.iter().map(file).collect::<Vec<_>>(),
         next_steps: report.next_steps.iter().map(next_step).collect::<Vec<_>>(),
@@ -51,7 +51,7 @@ fn file(edit: &Edit) -> impl Serialize {
 
 /// A file system that was mounted or unmounted.
 pub fn mount(file_system: &FileSystem) -> String {
-    document(file_system)
+    document(ReportKind::Mount, file_system)
 }
 
 fn pool(pool: &Pool, nodes: &[NodePool]) -> impl Serialize {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_mount_has_its_fields() {
-        let expected = "{\"version\":1,\"path\":\"/dev/hugepages-1G\",\"page_size_bytes\":1073741824,\"limit_bytes\":4294967296,\
+        let expected = "{\"version\":1,\"report\":\"mount\",\"path\":\"/dev/hugepages-1G\",\"page_size_bytes\":1073741824,\"limit_bytes\":4294967296,\
                         \"least_bytes\":null,\"uid\":0,\"gid\":27,\"mode\":\"1770\"}\n";
         assert_eq!(mount(&pool_samples::mount()), expected);
     }

@@ -6,17 +6,17 @@ use observe::Census;
 use reclaim::ReclaimState;
 use serde::Serialize;
 
-use super::{document, line};
+use super::{ReportKind, document, state_document};
 use crate::report::ReclaimStatusReport;
 
 /// The complete state of reclaim.
 pub fn reclaim(state: &ReclaimState) -> String {
-    line(state)
+    state_document(ReportKind::Reclaim, state)
 }
 
 /// What memory is used for, and the state of reclaim.
 pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
-    document(&object! {
+    document(ReportKind::ReclaimStatus, &object! {
         census: report.census.ok().map(census),
         no_census_because: report.census.err(),
         now: report.now,

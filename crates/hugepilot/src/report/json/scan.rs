@@ -5,14 +5,14 @@ use pilot::programs::scan::{ScanFinding, next_step};
 use pilot::words::name;
 use serde::Serialize;
 
-use super::document;
+use super::{ReportKind, document};
 use crate::report::ScanReport;
 use crate::report::scan_words::rows;
 
 /// The scan, each program listed, idle ones included.
 pub fn scan(report: &ScanReport) -> String {
     let found = report.found.iter().zip(rows(report));
-    document(&object! {
+    document(ReportKind::Scan, &object! {
         by: report.by,
         smallest_bytes: report.smallest,
         programs: found.map(|((program, finding), row)| described(program, finding, row.next)).collect::<Vec<_>>(),

@@ -2,7 +2,7 @@
 
 use trial::TrialWindow;
 
-use super::document;
+use super::{ReportKind, document};
 use crate::report::TrialReport;
 
 /// The outcome, each window listed.
@@ -16,7 +16,7 @@ pub fn trial(report: &TrialReport) -> String {
             work_per_second: window.per_second(),
         }
     };
-    document(&object! {
+    document(ReportKind::Trial, &object! {
         pid: report.pid,
         name: report.name,
         placebo: report.placebo,

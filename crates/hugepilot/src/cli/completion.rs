@@ -1,0 +1,82 @@
+//! What shells offer while a command is typed: running programs with memory enough for huge pages to matter.
+//!
+//! Owns: the choice of programs. Never touches: how shells ask; clap_complete does.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use clap_complete::engine::CompletionCandidate;
+use heat::units::Bytes;
+use kernel::Root;
+use kernel::process::ProcessStatus;
+
+/// As `hugepilot scan`: the TLB nearly covers less.
+const WORTH_IT: Bytes = Bytes(64 << 20);
+/// More would not help to choose.
+const MOST: usize = 20;
+
+/// Process ids, those with most memory first.
+pub fn pids() -> Vec<CompletionCandidate> {
+    let offered = chosen(running()).into_iter().enumerate();
+    offered.map(|(place, status)| candidate(place, status.tgid.to_string(), described(&status))).collect()
+}
+
+/// Names of programs, those with most memory first.
+pub fn names() -> Vec<CompletionCandidate> {
+    let mut seen = BTreeSet::new();
+    let statuses = chosen(running()).into_iter().filter(|status| seen.insert(status.name.clone()));
+    let offered = statuses.enumerate();
+    offered.map(|(place, status)| candidate(place, status.name.clone(), own_memory(&status).to_string())).collect()
+}
+
+fn running() -> Vec<ProcessStatus> {
+    let root = Root::host();
+    let pids = root.numbered_entries("proc").unwrap_or_default();
+    pids.into_iter().filter_map(|pid| ProcessStatus::read(&root, pid).ok()).collect()
+}
+
+/// Those that are worth it. A name that a shell could take for more than a word is not offered.
+fn chosen(mut running: Vec<ProcessStatus>) -> Vec<ProcessStatus> {
+    let is_word = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "._@+-".contains(c));
+    running.retain(|status| own_memory(status) >= WORTH_IT && is_word(&status.name));
+    running.sort_by_key(|status| Reverse(own_memory(status)));
+    running.truncate(MOST);
+    running
+}
+
+fn own_memory(status: &ProcessStatus) -> Bytes {
+    status.rss_anon + status.rss_shmem
+}
+
+fn described(status: &ProcessStatus) -> String {
+    format!("{}, {}", status.name, own_memory(status))
+}
+
+fn candidate(place: usize, value: String, help: String) -> CompletionCandidate {
+    CompletionCandidate::new(value).help(Some(help.into())).display_order(Some(place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(name: &str, tgid: u32, mebibytes: u64) -> ProcessStatus {
+        ProcessStatus { name: name.to_owned(), tgid, rss_anon: Bytes(mebibytes << 20), ..ProcessStatus::default() }
+    }
+
+    #[test]
+    fn large_programs_are_offered_the_largest_first() {
+        let running =
+            vec![status("sh", 1, 3), status("java", 2, 500), status("memcached", 3, 3000), status("redis", 4, 64)];
+        let offered: Vec<_> = chosen(running).iter().map(described).collect();
+        assert_eq!(offered, ["memcached, 2.93 GiB", "java, 500 MiB", "redis, 64 MiB"]);
+        assert_eq!(chosen((0..100).map(|pid| status("a", pid, 100)).collect()).len(), MOST);
+    }
+
+    #[test]
+    fn a_name_that_a_shell_would_take_for_more_is_not_offered() {
+        for name in ["a b", "$(id)", "*", "a\u{b}b", "a;b"] {
+            assert_eq!(chosen(vec![status(name, 1, 100)]), [], "{name}");
+        }
+    }
+}
