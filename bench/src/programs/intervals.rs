@@ -53,7 +53,8 @@ impl Picture for ProgramsRecord {
     fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
         let intervals = self.intervals();
         let rows = intervals.len().max(1);
-        let ends = || intervals.iter().flat_map(|each| each.forecast.into_iter().chain(each.gained.into_iter().flatten()));
+        let ends =
+            || intervals.iter().flat_map(|each| each.forecast.into_iter().chain(each.gained.into_iter().flatten()));
         let across = ends().fold(0.0, f64::min) - 3.0..ends().fold(10.0, f64::max) + 3.0;
         let (above, below) = area.split_vertically(self.size().1 - ROW);
         let mut chart = ChartBuilder::on(&above)

@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 
-use super::own_process::{OwnProcess, ReadyLine, print_line, report_with_waits, work_for, words_for};
+use super::own_process::{OwnProcess, ReadyLine, print_line, report_with_waits, words_for, work_for};
 use super::pages::{UsedPages, populate};
 use super::shape::{Running, Start, Workload};
 use crate::process::Pinning;

@@ -68,8 +68,10 @@ fn single_spaces(text: &str) -> String {
 #[test]
 fn every_command_has_its_page_and_nothing_else_has() {
     let folder = manual();
-    let pages =
-        ["man1", "man5", "man8"].map(|section| fs::read_dir(folder.path().join(section)).unwrap()).into_iter().flatten();
+    let pages = ["man1", "man5", "man8"]
+        .map(|section| fs::read_dir(folder.path().join(section)).unwrap())
+        .into_iter()
+        .flatten();
     let pages: BTreeSet<String> = pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
     let mut expected: BTreeSet<String> =
         commands().into_iter().map(|(name, section, _)| format!("{name}.{section}")).collect();

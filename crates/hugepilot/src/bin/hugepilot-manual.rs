@@ -32,10 +32,19 @@ const FORMATS: Section = Section { number: "5", title: "File Formats Manual" };
 /// Where the programs keep what.
 const FILES: [(&str, &str); 5] = [
     ("/etc/hugepilot/hugepilot.toml", "The configuration of hugepilotd; see hugepilot.toml(5)."),
-    ("/run/hugepilot/", "Records of what was promoted, so that it can be given back, also after a crash. They end with a reboot."),
+    (
+        "/run/hugepilot/",
+        "Records of what was promoted, so that it can be given back, also after a crash. They end with a reboot.",
+    ),
     ("/run/hugepilot/walk-cost.json", "What a page walk costs on this machine, measured once after each boot."),
-    ("/run/hugepilot/control.sock", "Where hugepilotd listens for `hugepilot status` and its like, and for programs with libhps."),
-    ("/var/lib/hugepilot/trials.json", "What trials showed, by which later forecasts are corrected; `--no-calibration` ignores it."),
+    (
+        "/run/hugepilot/control.sock",
+        "Where hugepilotd listens for `hugepilot status` and its like, and for programs with libhps.",
+    ),
+    (
+        "/var/lib/hugepilot/trials.json",
+        "What trials showed, by which later forecasts are corrected; `--no-calibration` ignores it.",
+    ),
 ];
 const ENVIRONMENT: [(&str, &str); 3] = [
     ("NO_COLOR", "If it is set and not empty, output has no colors."),
@@ -87,7 +96,8 @@ fn write_configuration_page(directory: &Path) -> anyhow::Result<()> {
     let path = made(directory, FORMATS)?.join("hugepilot.toml.5");
     let mut roff = Roff::new();
     roff.control("TH", ["hugepilot.toml", FORMATS.number, " ", VERSION, FORMATS.title]);
-    roff.control("SH", ["NAME"]).text([roman("hugepilot.toml - which processes hugepilotd pilots, and what that may take")]);
+    roff.control("SH", ["NAME"])
+        .text([roman("hugepilot.toml - which processes hugepilotd pilots, and what that may take")]);
     roff.control("SH", ["SYNOPSIS"]).text([roman(Config::PATH)]);
     roff.control("SH", ["DESCRIPTION"]).text([roman(
         "A file in TOML, which hugepilotd reads at its start and on SIGHUP; a file with errors changes nothing. `hugepilot config` prints the file \
@@ -105,7 +115,10 @@ fn write_completions(directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(&completions).with_context(|| format!("cannot make {}", completions.display()))?;
     for (file, text) in [
         ("hugepilot.bash", "source <(COMPLETE=bash hugepilot)\n"),
-        ("_hugepilot", "#compdef hugepilot\nsource <(COMPLETE=zsh hugepilot)\n_clap_dynamic_completer_hugepilot \"$@\"\n"),
+        (
+            "_hugepilot",
+            "#compdef hugepilot\nsource <(COMPLETE=zsh hugepilot)\n_clap_dynamic_completer_hugepilot \"$@\"\n",
+        ),
         ("hugepilot.fish", "COMPLETE=fish hugepilot | source\n"),
     ] {
         let path = completions.join(file);
@@ -193,7 +206,9 @@ fn closing(command: &Command) -> Roff {
     }
     roff.control("SH", ["SEE ALSO"]);
     if name(command) == "hugepilot" {
-        roff.control("BR", ["hugepilotd", "(8),"]).control("BR", ["hugepilot.toml", "(5),"]).control("BR", ["hps", "(3)"]);
+        roff.control("BR", ["hugepilotd", "(8),"])
+            .control("BR", ["hugepilot.toml", "(5),"])
+            .control("BR", ["hps", "(3)"]);
     } else {
         roff.control("BR", ["hugepilot", "(1),"]).control("BR", ["hugepilot.toml", "(5)"]);
     }

@@ -57,7 +57,10 @@ fn close(schema: &mut Value, is_shared: bool) {
     match schema {
         Value::Object(fields) => {
             fields.values_mut().for_each(|value| close(value, false));
-            if fields.get("properties").is_some_and(Value::is_object) && fields.get("type") == Some(&json!("object")) && !is_shared {
+            if fields.get("properties").is_some_and(Value::is_object)
+                && fields.get("type") == Some(&json!("object"))
+                && !is_shared
+            {
                 fields.insert("unevaluatedProperties".to_owned(), json!(false));
             }
         }

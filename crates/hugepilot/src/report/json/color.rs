@@ -8,13 +8,16 @@ use super::{ReportKind, document};
 
 /// The result of the probe for page colors.
 pub fn color(probe: &Probe) -> String {
-    document(ReportKind::ColorProbe, &object! {
-        cpu: probe.cpu,
-        model: &probe.model,
-        virtual_machine: probe.virtual_machine,
-        coloring_can_help: probe.coloring_can_help(),
-        caches: probe.findings.iter().map(cache).collect::<Vec<_>>(),
-    })
+    document(
+        ReportKind::ColorProbe,
+        &object! {
+            cpu: probe.cpu,
+            model: &probe.model,
+            virtual_machine: probe.virtual_machine,
+            coloring_can_help: probe.coloring_can_help(),
+            caches: probe.findings.iter().map(cache).collect::<Vec<_>>(),
+        },
+    )
 }
 
 fn cache(finding: &Finding) -> impl Serialize {

@@ -9,26 +9,29 @@ use crate::report::ExplainReport;
 /// The explanation, each mapping listed.
 pub fn explain(report: &ExplainReport) -> String {
     let walk_cycles = report.walk_share.map(|share| object! { low: 100.0 * share.low, high: 100.0 * share.high });
-    document(ReportKind::Explain, &object! {
-        pid: report.heat.pid,
-        tracker: report.heat.tracker,
-        meaning: report.heat.meaning,
-        clearing: report.heat.clearing.map(clearing),
-        page_tables_bytes: report.family.page_tables,
-        page_tables_saved_bytes: report.explanation.page_tables_saved,
-        faults_saved_per_second: report.explanation.faults_saved_per_second,
-        processes: report.family.processes,
-        processes_observed: report.family.observed,
-        expected_gain_percent: report.forecast.gain(),
-        expected_gain_from: report.forecast.from(),
-        after_restart: report.after_restart,
-        page_fault_cost_ns: report.cost.page_fault_ns,
-        walk_cost_low_ns: report.cost.low(),
-        walk_cost_high_ns: report.cost.high(),
-        walk_cost_from: report.cost_from,
-        walk_cycles_percent: walk_cycles,
-        mappings: report.explanation.mappings.iter().map(explained).collect::<Vec<_>>(),
-    })
+    document(
+        ReportKind::Explain,
+        &object! {
+            pid: report.heat.pid,
+            tracker: report.heat.tracker,
+            meaning: report.heat.meaning,
+            clearing: report.heat.clearing.map(clearing),
+            page_tables_bytes: report.family.page_tables,
+            page_tables_saved_bytes: report.explanation.page_tables_saved,
+            faults_saved_per_second: report.explanation.faults_saved_per_second,
+            processes: report.family.processes,
+            processes_observed: report.family.observed,
+            expected_gain_percent: report.forecast.gain(),
+            expected_gain_from: report.forecast.from(),
+            after_restart: report.after_restart,
+            page_fault_cost_ns: report.cost.page_fault_ns,
+            walk_cost_low_ns: report.cost.low(),
+            walk_cost_high_ns: report.cost.high(),
+            walk_cost_from: report.cost_from,
+            walk_cycles_percent: walk_cycles,
+            mappings: report.explanation.mappings.iter().map(explained).collect::<Vec<_>>(),
+        },
+    )
 }
 
 fn explained(explained: &Explained) -> impl Serialize {

@@ -19,12 +19,15 @@ pub fn group(seen: &GroupSeen) -> String {
         private,
         shared,
     };
-    document(ReportKind::Group, &object! {
-        processes: group.members().map(member).collect::<Vec<_>>(),
-        shared: group.hottest_objects().into_iter().map(|(id, object)| shared_object(id, object)).collect::<Vec<_>>(),
-        totals,
-        left_out: seen.left_out.iter().map(|(pid, reason)| object! { pid, reason }).collect::<Vec<_>>(),
-    })
+    document(
+        ReportKind::Group,
+        &object! {
+            processes: group.members().map(member).collect::<Vec<_>>(),
+            shared: group.hottest_objects().into_iter().map(|(id, object)| shared_object(id, object)).collect::<Vec<_>>(),
+            totals,
+            left_out: seen.left_out.iter().map(|(pid, reason)| object! { pid, reason }).collect::<Vec<_>>(),
+        },
+    )
 }
 
 fn member(member: &Member) -> impl Serialize {

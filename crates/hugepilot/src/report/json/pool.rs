@@ -11,20 +11,23 @@ use crate::report::pool_words::{self, diff, hindrance};
 
 /// Every pool with its nodes, then users, mounts and limits.
 pub fn pools(view: &View) -> String {
-    document(ReportKind::Pools, &object! {
-        memory_bytes: view.memory.total,
-        available_bytes: view.memory.available,
-        held_bytes: view.held(),
-        left_bytes: view.left(),
-        idle_bytes: view.idle(),
-        default_page_size_bytes: view.default_size,
-        pools: view.pools.iter().map(|each| pool(each, &view.nodes)).collect::<Vec<_>>(),
-        users: &view.users,
-        unseen_processes: view.unseen,
-        mounts: &view.mounts,
-        shared_memory_group: view.shared_memory_group,
-        limits: view.limits.iter().map(limit).collect::<Vec<_>>(),
-    })
+    document(
+        ReportKind::Pools,
+        &object! {
+            memory_bytes: view.memory.total,
+            available_bytes: view.memory.available,
+            held_bytes: view.held(),
+            left_bytes: view.left(),
+            idle_bytes: view.idle(),
+            default_page_size_bytes: view.default_size,
+            pools: view.pools.iter().map(|each| pool(each, &view.nodes)).collect::<Vec<_>>(),
+            users: &view.users,
+            unseen_processes: view.unseen,
+            mounts: &view.mounts,
+            shared_memory_group: view.shared_memory_group,
+            limits: view.limits.iter().map(limit).collect::<Vec<_>>(),
+        },
+    )
 }
 
 /// The result of resizing, pool by pool.
@@ -38,11 +41,14 @@ pub fn persist(report: &PersistReport) -> String {
         let (command, why) = pool_words::next_step(step);
         object! { command, why }
     };
-    document(ReportKind::PoolFiles, &object! {
-        applied: report.applied,
-        files: report.edits.iter().map(file).collect::<Vec<_>>(),
-        next_steps: report.next_steps.iter().map(next_step).collect::<Vec<_>>(),
-    })
+    document(
+        ReportKind::PoolFiles,
+        &object! {
+            applied: report.applied,
+            files: report.edits.iter().map(file).collect::<Vec<_>>(),
+            next_steps: report.next_steps.iter().map(next_step).collect::<Vec<_>>(),
+        },
+    )
 }
 
 fn file(edit: &Edit) -> impl Serialize {

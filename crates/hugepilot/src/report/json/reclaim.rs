@@ -16,13 +16,16 @@ pub fn reclaim(state: &ReclaimState) -> String {
 
 /// What memory is used for, and the state of reclaim.
 pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
-    document(ReportKind::ReclaimStatus, &object! {
-        census: report.census.ok().map(census),
-        no_census_because: report.census.err(),
-        now: report.now,
-        running: report.is_alive,
-        reclaim: report.state,
-    })
+    document(
+        ReportKind::ReclaimStatus,
+        &object! {
+            census: report.census.ok().map(census),
+            no_census_because: report.census.err(),
+            now: report.now,
+            running: report.is_alive,
+            reclaim: report.state,
+        },
+    )
 }
 
 fn census(census: &Census) -> impl Serialize {

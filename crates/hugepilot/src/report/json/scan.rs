@@ -12,11 +12,14 @@ use crate::report::scan_words::rows;
 /// The scan, each program listed, idle ones included.
 pub fn scan(report: &ScanReport) -> String {
     let found = report.found.iter().zip(rows(report));
-    document(ReportKind::Scan, &object! {
-        by: report.by,
-        smallest_bytes: report.smallest,
-        programs: found.map(|((program, finding), row)| described(program, finding, row.next)).collect::<Vec<_>>(),
-    })
+    document(
+        ReportKind::Scan,
+        &object! {
+            by: report.by,
+            smallest_bytes: report.smallest,
+            programs: found.map(|((program, finding), row)| described(program, finding, row.next)).collect::<Vec<_>>(),
+        },
+    )
 }
 
 fn described(program: &RunningProgram, finding: &ScanFinding, next: Option<String>) -> impl Serialize {

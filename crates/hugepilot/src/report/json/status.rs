@@ -41,6 +41,9 @@ mod tests {
     fn giving_back_through_the_daemon_tells_of_the_pause() {
         assert_eq!(paused(None), "{\"version\":1,\"report\":\"pause\",\"pid\":null,\"paused\":true}\n");
         assert_eq!(resumed(Some(7), false), "{\"version\":1,\"report\":\"pause\",\"pid\":7,\"paused\":false}\n");
-        assert_eq!(given_back_by_daemon(7, 512), "{\"version\":1,\"report\":\"give-back-by-daemon\",\"pid\":7,\"applied\":512,\"paused\":true}\n");
+        assert_eq!(
+            given_back_by_daemon(7, 512),
+            "{\"version\":1,\"report\":\"give-back-by-daemon\",\"pid\":7,\"applied\":512,\"paused\":true}\n"
+        );
     }
 }

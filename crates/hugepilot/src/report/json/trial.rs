@@ -16,27 +16,30 @@ pub fn trial(report: &TrialReport) -> String {
             work_per_second: window.per_second(),
         }
     };
-    document(ReportKind::Trial, &object! {
-        pid: report.pid,
-        name: report.name,
-        placebo: report.placebo,
-        counted: report.counted,
-        #[serde(flatten)]
-        verdict: report.verdict,
-        by_clock: trial.by_clock.change(),
-        growth: trial.growth(),
-        pairs: trial.by_cpu.pairs(),
-        seconds: trial.elapsed.seconds(),
-        switched_bytes: report.switched,
-        found: report.found,
-        left: report.left,
-        is_over: report.is_over,
-        expected_gain_percent: report.expected.forecast.gain(),
-        expected_gain_from: report.expected.forecast.from(),
-        expected_from: report.expected.basis,
-        course: trial.course.iter().map(|(at, change)| object! { at_ns: *at, #[serde(flatten)] change: *change }).collect::<Vec<_>>(),
-        windows: trial.windows.iter().map(window).collect::<Vec<_>>(),
-    })
+    document(
+        ReportKind::Trial,
+        &object! {
+            pid: report.pid,
+            name: report.name,
+            placebo: report.placebo,
+            counted: report.counted,
+            #[serde(flatten)]
+            verdict: report.verdict,
+            by_clock: trial.by_clock.change(),
+            growth: trial.growth(),
+            pairs: trial.by_cpu.pairs(),
+            seconds: trial.elapsed.seconds(),
+            switched_bytes: report.switched,
+            found: report.found,
+            left: report.left,
+            is_over: report.is_over,
+            expected_gain_percent: report.expected.forecast.gain(),
+            expected_gain_from: report.expected.forecast.from(),
+            expected_from: report.expected.basis,
+            course: trial.course.iter().map(|(at, change)| object! { at_ns: *at, #[serde(flatten)] change: *change }).collect::<Vec<_>>(),
+            windows: trial.windows.iter().map(window).collect::<Vec<_>>(),
+        },
+    )
 }
 
 #[cfg(test)]
