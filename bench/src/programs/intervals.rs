@@ -16,7 +16,7 @@ const AROUND: u32 = 120;
 const FORECAST: RGBColor = RGBColor(86, 180, 233);
 const GAINED: RGBColor = RGBColor(0, 84, 148);
 
-/// What of one trial is drawn.
+/// What is drawn of one trial.
 struct Interval<'a> {
     program: &'a str,
     forecast: [f64; 2],
