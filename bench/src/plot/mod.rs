@@ -3,7 +3,7 @@
 //! Owns: what is drawn of a record, and where. Never touches: conclusions.
 
 mod frontier;
-mod rows;
+pub(crate) mod rows;
 mod search;
 
 use anyhow::Result;

@@ -1,7 +1,8 @@
-//! What pictures of configurations have in common: one row and one colour per configuration.
+//! What pictures with a row for each configuration or program have in common.
 //!
 //! Owns: how rows and colours are chosen. Never touches: what is drawn in them.
 
+use std::fmt::Display;
 use std::ops::Range;
 
 use anyhow::Result;
@@ -13,18 +14,18 @@ use plotters::prelude::*;
 use crate::configuration::Configuration;
 use crate::picture::{COLORS, FONT};
 
-/// A chart with one row per configuration.
+/// A chart with rows.
 pub type Rows<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, SegmentedCoord<RangedCoordusize>>>;
 
-/// An empty chart, with the first configuration at the bottom; `said` is the label of the horizontal axis.
+/// An empty chart with a row for each of these, the first at the bottom; `said` is the label of the horizontal axis.
 pub fn chart_of_rows<'a, B: DrawingBackend<ErrorType: 'static>>(
     area: &'a DrawingArea<B, Shift>,
     caption: String,
     across: Range<f64>,
     said: &str,
-    configurations: &[Configuration],
+    each: &[impl Display],
 ) -> Result<Rows<'a, B>> {
-    let rows = configurations.len();
+    let rows = each.len().max(1);
     let mut chart = ChartBuilder::on(area)
         .caption(caption, (FONT, 18))
         .margin(12)
@@ -37,7 +38,7 @@ pub fn chart_of_rows<'a, B: DrawingBackend<ErrorType: 'static>>(
         .x_max_light_lines(0)
         .y_labels(rows)
         .y_label_formatter(&|value| match value {
-            SegmentValue::CenterOf(row) if *row < rows => configurations[*row].to_string(),
+            SegmentValue::CenterOf(row) if *row < each.len() => each[*row].to_string(),
             _ => String::new(),
         })
         .x_desc(said)

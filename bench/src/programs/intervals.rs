@@ -4,11 +4,12 @@
 
 use anyhow::Result;
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue};
+use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
 use super::record::{ProgramTrial, ProgramsRecord};
 use crate::picture::{FONT, Picture};
+use crate::plot::rows::chart_of_rows;
 
 const WIDTH: u32 = 900;
 const ROW: u32 = 34;
@@ -52,28 +53,13 @@ impl Picture for ProgramsRecord {
 
     fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
         let intervals = self.intervals();
-        let rows = intervals.len().max(1);
         let ends =
             || intervals.iter().flat_map(|each| each.forecast.into_iter().chain(each.gained.into_iter().flatten()));
         let across = ends().fold(0.0, f64::min) - 3.0..ends().fold(10.0, f64::max) + 3.0;
         let (above, below) = area.split_vertically(self.size().1 - ROW);
-        let mut chart = ChartBuilder::on(&above)
-            .caption("speed that huge pages gain, in percent", (FONT, 18))
-            .margin(12)
-            .x_label_area_size(30)
-            .y_label_area_size(110)
-            .build_cartesian_2d(across.clone(), (0..rows - 1).into_segmented())?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .x_max_light_lines(0)
-            .y_labels(rows)
-            .y_label_formatter(&|value| match value {
-                SegmentValue::CenterOf(row) if *row < intervals.len() => intervals[*row].program.to_owned(),
-                _ => String::new(),
-            })
-            .label_style((FONT, 14))
-            .draw()?;
+        let names: Vec<&str> = intervals.iter().map(|each| each.program).collect();
+        let caption = "speed that huge pages gain, in percent".to_owned();
+        let mut chart = chart_of_rows(&above, caption, across, "", &names)?;
         let zero = [(0.0, SegmentValue::Exact(0)), (0.0, SegmentValue::Last)];
         chart.draw_series([PathElement::new(zero, BLACK)])?;
         for (row, Interval { forecast, gained, .. }) in intervals.iter().enumerate() {
