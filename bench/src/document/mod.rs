@@ -70,18 +70,25 @@ impl DocumentArguments {
         definition.programs.as_ref().map_or(Ok(()), |picture| self.draw_programs(picture))
     }
 
-    /// Draws the picture of all programs, or only reads what it would show.
+    /// Draws the picture of all programs, or checks it.
     fn draw_programs(&self, picture: &ProgramsPicture) -> Result<()> {
-        let mut runs = picture.runs.iter().map(|name| -> Result<ProgramsRecord> {
+        let read = |name: &String| -> Result<ProgramsRecord> {
             let file = self.runs.join(format!("{name}.json.zst"));
             parse(&read_text(&file)?, &file, VERSION)
-        });
-        let mut all = runs.next().context("the picture of programs names no runs")??;
-        runs.try_for_each(|run| -> Result<()> {
-            all.add(run?);
-            Ok(())
-        })?;
-        if self.check { Ok(()) } else { draw(&all, &self.documents.join(&picture.file)) }
+        };
+        let runs = picture.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
+        let all = runs.into_iter().reduce(ProgramsRecord::with).context("the picture of programs names no runs")?;
+        let path = self.documents.join(&picture.file);
+        if !self.check {
+            return draw(&all, &path);
+        }
+        let folder = tempfile::tempdir().context("no temporary directory")?;
+        let again = folder.path().join(&picture.file);
+        draw(&all, &again)?;
+        if read_text(&path)? != read_text(&again)? {
+            bail!("{} is not as the raw results have it: `hugepilot-bench document` draws it", path.display());
+        }
+        Ok(())
     }
 
     /// The documents, by name.

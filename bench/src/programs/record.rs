@@ -64,9 +64,10 @@ impl ProgramsRecord {
         Self { kind: "programs".to_owned(), version: VERSION, machine, trials: Vec::new() }
     }
 
-    /// Adds the trials of another run.
-    pub(crate) fn add(&mut self, other: Self) {
+    /// The same with the trials of another run.
+    pub(crate) fn with(mut self, other: Self) -> Self {
         self.trials.extend(other.trials);
+        self
     }
 
     /// The whole report.

@@ -91,20 +91,19 @@ const ENOUGH_TOGETHER: u64 = 100;
 fn agree_in_sum(regions: &mut [Region], read_counts: &[ReadCounts]) {
     let has_few = |read_counts: &ReadCounts| read_counts.iter().all(|read_count| read_count.walked < ENOUGH);
     for few in [true, false] {
-        let is_alike = |region: &Region, seen: &ReadCounts| !region.huge && has_few(seen) == few;
-        let alike = || regions.iter().zip(read_counts).filter(|(region, seen)| is_alike(region, seen));
-        let times = times_as_often_together(alike);
-        let both = regions.iter_mut().zip(read_counts).filter(|(region, seen)| is_alike(region, seen));
-        both.for_each(|(region, _)| region.walks_per_second *= times);
+        let both = regions.iter_mut().zip(read_counts);
+        let mut alike: Vec<_> = both.filter(|(region, seen)| !region.huge && has_few(seen) == few).collect();
+        let times = times_as_often_together(&alike);
+        alike.iter_mut().for_each(|(region, _)| region.walks_per_second *= times);
     }
 }
 
 /// The factor between what all regions together were seen to walk and the sum of their own rates; 1 where that is not known better.
-fn times_as_often_together<'a, I: Iterator<Item = (&'a Region, &'a ReadCounts)>>(regions: impl Fn() -> I) -> f64 {
-    let seen_by = |read: usize| regions().map(|(_, read_counts)| u64::from(read_counts[read].walked)).sum::<u64>();
+fn times_as_often_together(regions: &[(&mut Region, &ReadCounts)]) -> f64 {
+    let seen_by = |read: usize| regions.iter().map(|(_, read_counts)| u64::from(read_counts[read].walked)).sum::<u64>();
     let Some(read) = (0..1 + DELAYS.len()).find(|&read| seen_by(read) >= ENOUGH_TOGETHER) else { return 1.0 };
     let (mut alone, mut together) = (0.0, 0.0);
-    for (region, read_counts) in regions().filter(|(_, read_counts)| read_counts[read].delay() > Nanos(0)) {
+    for (region, read_counts) in regions.iter().filter(|(_, read_counts)| read_counts[read].delay() > Nanos(0)) {
         alone += region.walks_per_second;
         together += walks_by(observed(region), read_counts[read].walked) / read_counts[read].delay().seconds();
     }
