@@ -10,7 +10,7 @@ use pilot::series::{Rhythm, Series};
 
 use super::args::HeatArgs;
 use super::{live, target, terminal};
-use crate::report::heat_map_over_time::HeatMapRecorder;
+use crate::report::heat_grid::HeatRecorder;
 use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};
 
@@ -37,7 +37,7 @@ fn of_process(args: &HeatArgs, pid: u32) -> anyhow::Result<()> {
         live::live(args, &target, &mut *tracker, &stop)?;
         return Ok(());
     }
-    let mut recorder = HeatMapRecorder::default();
+    let mut recorder = HeatRecorder::default();
     let length = Some(args.length.unwrap_or_default().duration());
     let rhythm = Rhythm { length, max_cpu: args.budget.max_cpu, ..Rhythm::default() };
     let series = Series::new(&mut *tracker, &target, args.options(), rhythm, &stop);
@@ -80,7 +80,7 @@ fn count_pages(series: Series<'_>) -> anyhow::Result<PageCounts> {
 }
 
 /// Observes once, or repeatedly for the time requested; returns the last observation.
-fn watch(args: &HeatArgs, series: Series<'_>, recorder: &mut HeatMapRecorder) -> anyhow::Result<Moment> {
+fn watch(args: &HeatArgs, series: Series<'_>, recorder: &mut HeatRecorder) -> anyhow::Result<Moment> {
     let mut last = None;
     for moment in series {
         let moment = moment?;

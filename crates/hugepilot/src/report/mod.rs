@@ -14,12 +14,11 @@ macro_rules! object {
     }};
 }
 
+pub mod heat_grid;
 pub mod heat_map;
-pub mod heat_map_over_time;
 pub mod json;
 pub mod live;
 pub mod page_counts;
-pub mod picture;
 mod pool_words;
 pub mod reclaim_plot;
 pub mod scan_page;

@@ -6,7 +6,7 @@ use ::daemon::args::DaemonOptions;
 use clap::{Args, ValueEnum};
 use heat::units::Nanos;
 
-use super::{ForecastOptions, PaceOptions, SpendOptions, TargetOptions, WatchOptions, parse_length};
+use super::{ForecastOptions, PaceOptions, SpendOptions, TargetOptions, WatchOptions, parse_length, parse_plot};
 use observe::{ObserveOptions, TrackerChoice};
 
 const EXAMPLES: &str = "\
@@ -67,8 +67,8 @@ pub struct TrialArgs {
     /// How fast to act.
     #[command(flatten)]
     pub pace: PaceOptions,
-    /// Draw the windows, and the interval over time, as an SVG picture
-    #[arg(long, value_name = "FILE")]
+    /// Draw the windows, and the interval over time, to FILE.svg or FILE.png
+    #[arg(long, value_name = "FILE", value_parser = parse_plot)]
     pub plot: Option<PathBuf>,
     /// How gains are forecast.
     #[command(flatten)]

@@ -1,9 +1,9 @@
-//! Heat over time: addresses from top to bottom, observations from left to right.
+//! Heat as a grid: addresses from top to bottom, and observations from left to right; of a single observation, the regions of a row.
 //!
-//! Owns: the grid that all pictures show, and the pictures ([`html`], [`png`]). Never touches: where they are saved.
+//! Owns: the grid that all pictures show, and the pictures ([`html`], [`svg`]). Never touches: where they are saved.
 
 pub mod html;
-pub mod png;
+pub mod svg;
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,37 @@ use pilot::recording::Moment;
 /// Nobody can tell more rows or columns than this apart on a screen.
 const MOST_ROWS: usize = 384;
 const MOST_COLUMNS: usize = 720;
+/// The columns of a single observation: a row is 128 MiB, or a multiple of that.
+const REGIONS_SIDE_BY_SIDE: usize = 64;
 
 /// Observations of one process as a grid.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HeatMapOverTime {
+pub struct HeatGrid {
     /// The title, for people.
     pub title: String,
     /// Low addresses first; memory that was never present is left out.
     pub rows: Vec<Row>,
-    /// For each column, the end of its last observation.
-    pub times: Vec<Nanos>,
-    /// For each column, one cell per row.
-    pub cells: Vec<Vec<Cell>>,
+    /// What the columns are.
+    pub columns: Columns,
+    /// For each column, one cell per row; None where the row has no such region.
+    pub cells: Vec<Vec<Option<Cell>>>,
+}
+
+/// What the columns of a grid are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Columns {
+    /// Observations, each with the end of its last one.
+    Times(Vec<Nanos>),
+    /// The regions of a row side by side, so many in each cell: of a single observation a column would be all that is seen.
+    Regions {
+        /// Regions in a cell.
+        per_cell: usize,
+    },
 }
 
 /// Takes observations one by one, and keeps no more data than a heat map shows.
 #[derive(Clone, Debug, Default)]
-pub struct HeatMapRecorder {
+pub struct HeatRecorder {
     names: BTreeMap<Address, String>,
     columns: Vec<Column>,
     /// Observations in a full column; doubled whenever there are too many columns.
@@ -60,6 +74,8 @@ pub struct Row {
 /// What was observed in one row at one time; the mean of several observations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cell {
+    /// Where its first region starts.
+    pub start: Address,
     /// Page walks a second of all its regions.
     pub walks_per_second: f64,
     /// The share of its regions that huge pages map, 0 to 1.
@@ -68,7 +84,7 @@ pub struct Cell {
     pub present: Bytes,
 }
 
-impl HeatMapRecorder {
+impl HeatRecorder {
     /// Adds the next observation.
     pub fn take(&mut self, moment: &Moment) {
         let heat = &moment.heat;
@@ -90,17 +106,41 @@ impl HeatMapRecorder {
         }
     }
 
-    /// The heat map of all observations taken.
-    pub fn heat_map(&self, title: String) -> HeatMapOverTime {
-        let rows = rows(&self.names);
+    /// The grid of all observations taken.
+    pub fn grid(&self, title: String) -> HeatGrid {
+        if let [only] = &self.columns[..]
+            && only.observations == 1
+        {
+            return self.side_by_side(title, only);
+        }
+        let rows = rows(&self.names, self.names.len().div_ceil(MOST_ROWS).max(1));
         let together = self.columns.len().div_ceil(MOST_COLUMNS).max(1);
         let columns: Vec<Column> = self.columns.chunks(together).map(Column::sum).collect();
-        HeatMapOverTime {
+        HeatGrid {
             title,
-            times: columns.iter().map(|column| column.until).collect(),
-            cells: columns.iter().map(|column| cells(&rows, column)).collect(),
+            columns: Columns::Times(columns.iter().map(|column| column.until).collect()),
+            cells: columns.iter().map(|column| cells(&rows, column).into_iter().map(Some).collect()).collect(),
             rows,
         }
+    }
+
+    fn side_by_side(&self, title: String, only: &Column) -> HeatGrid {
+        let per_cell = self.names.len().div_ceil(MOST_ROWS * REGIONS_SIDE_BY_SIDE).max(1);
+        let of_cells = rows(&self.names, per_cell);
+        let all = cells(&of_cells, only);
+        let same_mapping = |one: &Row, other: &Row| one.mapping == other.mapping;
+        let mappings = of_cells.chunk_by(same_mapping).flat_map(|mapping| mapping.chunks(REGIONS_SIDE_BY_SIDE));
+        let mut grid = HeatGrid { title, rows: Vec::new(), columns: Columns::Regions { per_cell }, cells: Vec::new() };
+        grid.cells.resize(REGIONS_SIDE_BY_SIDE, Vec::new());
+        let mut cells = all.into_iter();
+        for row in mappings {
+            let regions = row.iter().map(|cell| cell.regions).sum();
+            grid.rows.push(Row { start: row[0].start, regions, mapping: row[0].mapping.clone() });
+            for (number, column) in grid.cells.iter_mut().enumerate() {
+                column.push(if number < row.len() { cells.next() } else { None });
+            }
+        }
+        grid
     }
 }
 
@@ -111,7 +151,12 @@ impl Column {
         for region in &moment.heat.regions {
             let present = Bytes(region.present.len() as u64 * BASE_PAGE);
             let (walks_per_second, huge) = (region.walks_per_second, f64::from(u8::from(region.huge)));
-            self.regions.entry(region.start).or_default().add(&Cell { walks_per_second, huge, present });
+            self.regions.entry(region.start).or_default().add(&Cell {
+                walks_per_second,
+                huge,
+                present,
+                ..Cell::default()
+            });
         }
     }
 
@@ -136,10 +181,10 @@ impl Cell {
     }
 }
 
-impl HeatMapOverTime {
+impl HeatGrid {
     /// The most page walks a second in any cell.
     pub fn hottest(&self) -> f64 {
-        self.cells.iter().flatten().map(|cell| cell.walks_per_second).fold(0.0, f64::max)
+        self.cells.iter().flatten().flatten().map(|cell| cell.walks_per_second).fold(0.0, f64::max)
     }
 }
 
@@ -154,9 +199,8 @@ pub fn warmth(walks_per_second: f64, hottest: f64) -> f64 {
     }
 }
 
-/// Every region that was ever present; adjacent regions of one mapping share a row where there are too many.
-fn rows(names: &BTreeMap<Address, String>) -> Vec<Row> {
-    let per_row = names.len().div_ceil(MOST_ROWS).max(1);
+/// Every region that was ever present; so many adjacent regions of one mapping share a row.
+fn rows(names: &BTreeMap<Address, String>, per_row: usize) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (&start, name) in names {
         match rows.last_mut() {
@@ -177,7 +221,7 @@ fn name<'a>(heat: &'a Heat, region: &Region) -> &'a str {
 
 /// The means of a column, one per row.
 fn cells(rows: &[Row], column: &Column) -> Vec<Cell> {
-    let mut cells = vec![Cell::default(); rows.len()];
+    let mut cells: Vec<Cell> = rows.iter().map(|row| Cell { start: row.start, ..Cell::default() }).collect();
     for (&start, sum) in &column.regions {
         let row = rows.partition_point(|row| row.start <= start) - 1;
         cells[row].add(sum);
@@ -203,48 +247,73 @@ pub(super) mod tests {
         (1..=count).map(moment).collect()
     }
 
-    pub fn heat_map(title: &str, moments: &[Moment]) -> HeatMapOverTime {
-        let mut recorder = HeatMapRecorder::default();
+    pub fn grid(title: &str, moments: &[Moment]) -> HeatGrid {
+        let mut recorder = HeatRecorder::default();
         moments.iter().for_each(|moment| recorder.take(moment));
-        recorder.heat_map(title.to_owned())
+        recorder.grid(title.to_owned())
+    }
+
+    fn times(grid: &HeatGrid) -> &[Nanos] {
+        match &grid.columns {
+            Columns::Times(times) => times,
+            Columns::Regions { .. } => panic!("{grid:?}"),
+        }
+    }
+
+    fn cell(grid: &HeatGrid, column: usize, row: usize) -> Cell {
+        grid.cells[column][row].unwrap()
     }
 
     #[test]
-    fn a_heat_map_has_a_row_for_each_region_and_a_column_for_each_observation() {
-        let heat_map = heat_map("a", &moments(3));
-        assert_eq!(heat_map.times, [1, 2, 3].map(|second| Nanos(second * 1_000_000_000)));
-        assert_eq!(heat_map.rows.iter().map(|row| row.start).collect::<Vec<_>>(), [at(0), at(1), at(5)]);
-        assert_eq!(heat_map.rows[2].mapping, "[heap]");
-        let cell = |column: usize, row: usize| heat_map.cells[column][row];
-        assert_eq!((cell(2, 0).walks_per_second, cell(0, 1).huge, cell(0, 2).present), (3.0, 1.0, Bytes(1 << 20)));
-        assert_eq!(heat_map.hottest(), 100.0);
+    fn a_grid_has_a_row_for_each_region_and_a_column_for_each_observation() {
+        let grid = grid("a", &moments(3));
+        assert_eq!(times(&grid), [1, 2, 3].map(|second| Nanos(second * 1_000_000_000)));
+        assert_eq!(grid.rows.iter().map(|row| row.start).collect::<Vec<_>>(), [at(0), at(1), at(5)]);
+        assert_eq!(grid.rows[2].mapping, "[heap]");
+        let at = |column, row| cell(&grid, column, row);
+        assert_eq!((at(2, 0).walks_per_second, at(0, 1).huge, at(0, 2).present), (3.0, 1.0, Bytes(1 << 20)));
+        assert_eq!(grid.hottest(), 100.0);
+    }
+
+    #[test]
+    fn a_single_observation_shows_regions_side_by_side() {
+        let regions = (0..150).map(|number| region(number, number as f64, 0)).collect();
+        let moment = Moment { at: Nanos(1), heat: heat_of(regions), page_tables: Bytes(0) };
+        let grid = grid("a", &[moment]);
+        assert_eq!(grid.columns, Columns::Regions { per_cell: 1 });
+        // 64 regions are of another mapping.
+        let rows: Vec<_> = grid.rows.iter().map(|row| (row.start, row.regions)).collect();
+        let sum: usize = grid.rows.iter().map(|row| row.regions).sum();
+        assert_eq!((rows[0], sum), ((at(0), 64), 150));
+        assert_eq!((grid.cells.len(), cell(&grid, 63, 0).walks_per_second), (64, 63.0));
+        assert_eq!((cell(&grid, 0, 1).walks_per_second, cell(&grid, 0, 1).start), (64.0, at(64)));
+        let last = grid.rows.len() - 1;
+        assert_eq!(grid.cells[grid.rows[last].regions][last], None, "the last row is not full");
     }
 
     #[test]
     fn long_heat_maps_and_large_processes_are_averaged() {
-        let long = heat_map("a", &moments(4 * MOST_COLUMNS as u64));
+        let long = grid("a", &moments(4 * MOST_COLUMNS as u64));
         assert_eq!(
-            (long.times.len(), long.cells[0][0].walks_per_second, long.cells[0][1].huge),
+            (times(&long).len(), cell(&long, 0, 0).walks_per_second, cell(&long, 0, 1).huge),
             (MOST_COLUMNS, 2.5, 1.0)
         );
-        let wide = Moment {
-            at: Nanos(1),
+        let wide = |second| Moment {
+            at: Nanos(second),
             heat: heat_of((0..3 * MOST_ROWS as u64).map(|number| region(number, 1.0, 0)).collect()),
             page_tables: Bytes(0),
         };
-        let heat_map = heat_map("a", &[wide]);
-        assert_eq!(
-            (heat_map.rows.len(), heat_map.rows[1].regions, heat_map.cells[0][1].walks_per_second),
-            (MOST_ROWS, 3, 3.0)
-        );
+        let wide = grid("a", &[wide(1), wide(2)]);
+        assert_eq!((wide.rows.len(), wide.rows[1].regions, cell(&wide, 0, 1).walks_per_second), (MOST_ROWS, 3, 3.0));
     }
 
     #[test]
     fn memory_that_comes_and_goes_has_its_row() {
         let mut moments = moments(2);
         moments[0].heat.regions.remove(0);
-        let heat_map = heat_map("a", &moments);
-        assert_eq!((heat_map.cells[0][0], heat_map.cells[1][0].walks_per_second), (Cell::default(), 2.0));
+        let grid = grid("a", &moments);
+        let absent = Cell { start: at(0), ..Cell::default() };
+        assert_eq!((cell(&grid, 0, 0), cell(&grid, 1, 0).walks_per_second), (absent, 2.0));
     }
 
     #[test]
