@@ -67,8 +67,7 @@ impl PyArena {
         shape: Shape,
         dtype: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // NumPy takes None for float64.
-        let dtype = PyArrayDescr::new(py, dtype)?;
+        let dtype = dtype.map_or_else(|| Ok(PyArrayDescr::of::<f64>(py)), |dtype| PyArrayDescr::new(py, dtype))?;
         if dtype.has_object() || dtype.itemsize() == 0 {
             let text =
                 format!("an arena holds plain values, and values of dtype {dtype} are Python objects or have no size");

@@ -79,7 +79,7 @@ class Statistics:
 class Tracking:
     def __new__(
         cls,
-        arrays: Sequence[NDArray[Any]] = (),
+        arrays: Sequence[NDArray[Any]] = ...,
         *,
         interval: float = 1.0,
         threshold_pages: int = 512,
