@@ -2,6 +2,7 @@
 # never as root.
 
 PREFIX ?= /usr/local
+PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 # make install BUILT=DIR installs what was built in DIR, and builds nothing.
 BUILT :=
@@ -40,6 +41,7 @@ INSTALL_SUDO := $(if $(DESTDIR),,$(if $(filter /usr%,$(PREFIX)),$(SUDO)))
 RUNNER := $(if $(SUDO),$(shell command -v sudo > /dev/null && echo sudo -E))
 BENCH := $(SUDO) target/release/hugepilot-bench
 RESEARCH := $(SUDO) target/release/hugepilot-research
+PYTHON_TOOLS := $(CURDIR)/target/python/bin
 # Clients of libhps, which learn from lists for some 15 s.
 CLIENTS := --wait 20 --configurations \
   default,always,own,hugepilot,libhps-idle,libhps,libhps-tenth,piloted-tenth,ideal,default-again
@@ -67,6 +69,15 @@ test: deps-build deps-test deps-windows ## every test; those on the running kern
 .PHONY: memcached-test
 memcached-test: build ## memcached with libhps: its own tests, and a client that watches its items move
 	integrations/memcached/build --test
+
+.PHONY: python-test
+python-test: deps-rust ## the Python package, built and installed into target/python: its tests, its types, its format
+	@scripts/need gcc libc6-dev python3-venv
+	$(PYTHON) -m venv target/python
+	target/python/bin/pip install --quiet './python[test]'
+	cd python && $(PYTHON_TOOLS)/pytest
+	cd python && $(PYTHON_TOOLS)/mypy examples tests && $(PYTHON_TOOLS)/stubtest hugepilot
+	cd python && $(PYTHON_TOOLS)/ruff check && $(PYTHON_TOOLS)/ruff format --check
 
 .PHONY: soak
 soak: deps-build ## a daemon among changing programs, and one under attack, each for SOAK_SECONDS=600; needs root
@@ -159,11 +170,14 @@ lint: deps-build deps-lint deps-windows-target ## house rules, format, clippy; f
 	scripts/house-rules
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo fmt --manifest-path python/Cargo.toml --check
+	cargo clippy --locked --manifest-path python/Cargo.toml -- -D warnings
 	tests/windows/run lint
 
 .PHONY: fmt
 fmt: deps-lint ## format the sources
 	cargo fmt --all
+	cargo fmt --manifest-path python/Cargo.toml
 
 .PHONY: fuzz
 fuzz: deps-build deps-fuzz ## each parser of what comes from outside for FUZZ_SECONDS=60; installs a nightly Rust and cargo-fuzz for it

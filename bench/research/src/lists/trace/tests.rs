@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos};
 use heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
-use pilot::recording::{Moment, Recorder};
+use recording::{Moment, Recorder};
 
 use super::super::pages::Class;
 use super::event::TickRate;
