@@ -48,9 +48,10 @@ CLIENTS := --wait 20 --configurations \
 help: ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Only what it runs, and without PNG, for which forty crates more are built.
 .PHONY: demo
 demo: can-be-root deps-build ## memcached before and after, in a few minutes
-	cargo build --locked --release -p hugepilot -p hugepilot-bench
+	cargo build --locked --release --no-default-features -p hugepilot -p hugepilot-bench
 	@scripts/need $(BENCH_NEEDS) || true
 	@$(SUDO) scripts/demo
 
