@@ -24,14 +24,14 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
 BROWSER := chromium
-VM_NEEDS := qemu-system-x86 busybox-static cpio
+VM_NEEDS := qemu-system-x86 busybox-static cpio jq
 KERNEL_NEEDS := flex bison bc xz-utils dwarves
 WINDOWS_NEEDS := gcc-mingw-w64-x86-64 wine
 WINDOWS_TARGET := x86_64-pc-windows-gnu
 TEST_NEEDS := memcached redis-server gcc g++ valgrind $(VM_NEEDS)
 BENCH_NEEDS := memcached redis-server
 SERVER_NEEDS := postgresql mariadb-server sysbench gunicorn apache2-utils redis-tools
-PACKAGE_NEEDS := dpkg-dev
+PACKAGE_NEEDS := debhelper dpkg-dev python3
 # Alternatives to compare with; a missing one is left out of the comparison, which says so.
 PEER_NEEDS := libhugetlbfs0 libjemalloc2 libmimalloc2.0
 
@@ -50,14 +50,21 @@ CLIENTS := --wait 20 --configurations \
 help: ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Only what it runs, and without PNG, for which forty crates more are built.
 .PHONY: demo
-demo: can-be-root build ## memcached before and after, in a few minutes
+demo: can-be-root deps-build ## memcached before and after, in a few minutes
+	cargo build --locked --release --no-default-features -p hugepilot -p hugepilot-bench
 	@scripts/need $(BENCH_NEEDS) || true
 	@$(SUDO) scripts/demo
 
 .PHONY: build
 build: deps-build ## the release binaries, in target/release
 	cargo build --locked --release --workspace
+
+# What `make install` installs, and nothing that measures it.
+.PHONY: programs
+programs: deps-build
+	cargo build --locked --release -p hugepilot -p daemon -p hps -p hugepilot-preload
 
 .PHONY: test
 test: deps-build deps-test deps-windows ## every test; those on the running kernel need root, those on other kernels QEMU, those of Windows Wine
@@ -90,6 +97,10 @@ mutants: deps-build ## break the engine line by line, and show that the simulati
 .PHONY: vm-test
 vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU only; TEST=heat::NAME for one
 	tests/vm/run $(TEST)
+
+.PHONY: supported
+supported: deps-build deps-test ## the table of what kernels offer, in docs/reference/supported.md; boots Debian's in QEMU
+	tests/vm/run supported
 
 .PHONY: vm-unit
 vm-unit: deps-build deps-test ## the unit under systemd, on Debian's kernel in QEMU
@@ -184,7 +195,7 @@ fuzz: deps-build deps-fuzz ## each parser of what comes from outside for FUZZ_SE
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
 .PHONY: install
-install: $(if $(BUILT),,build) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
+install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
 	rm -rf $(PROGRAMS)/manual && $(PROGRAMS)/hugepilot-manual $(PROGRAMS)/manual
 	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
 	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilotd $(INTO)/sbin/hugepilotd
@@ -220,9 +231,22 @@ uninstall: ## remove it
 	  ! [ -d $(INTO)/$$each ] || $(INSTALL_SUDO) rmdir --ignore-fail-on-non-empty $(INTO)/$$each; done
 
 .PHONY: deb
-deb: build ## a Debian package of the same; its last line says where
+deb: programs ## Debian packages of the same: command, daemon, libhps and what developers need of it; the last lines say where
 	@scripts/need $(PACKAGE_NEEDS)
 	@scripts/deb target/release
+
+.PHONY: package-test
+package-test: can-be-root programs ## the Debian packages in a clean Debian: installed by apt, run, purged; downloads 100 MB
+	@scripts/need $(PACKAGE_NEEDS) debootstrap
+	packages=$$(scripts/deb target/release) && $(SUDO) tests/package/chroot $$packages
+
+.PHONY: msrv
+msrv: deps-build ## everything builds with the Rust that Cargo.toml declares; installs it by rustup
+	scripts/msrv
+
+.PHONY: publish-test
+publish-test: deps-build ## the crates that are meant for others, as crates.io would take them; uploads nothing
+	cargo publish --workspace --dry-run --locked
 
 # Dependencies of the targets above.
 
@@ -239,7 +263,7 @@ deps-build: deps-rust
 deps-test:
 	@scripts/need $(TEST_NEEDS)
 	@scripts/need $(BROWSER) || echo "Without a browser the tests of the HTML page say that they skip."
-	@scripts/need $(PACKAGE_NEEDS) groff-base || echo "Without them the tests of the package and of its manual say that they skip."
+	@scripts/need $(PACKAGE_NEEDS) lintian groff-base || echo "Without them the tests of the package and of its manual say that they skip."
 
 .PHONY: deps-windows
 deps-windows: deps-windows-target
