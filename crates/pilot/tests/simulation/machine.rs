@@ -390,6 +390,10 @@ impl World for Handle {
         Ok(heat)
     }
 
+    fn survey_growth(&mut self, process: Process) -> Result<Heat, ObserveError> {
+        self.survey(process)
+    }
+
     fn estimator(&mut self, _process: Process, _footprint: Bytes) -> Estimator {
         Estimator::of_model(WalkCost::UNCALIBRATED)
     }

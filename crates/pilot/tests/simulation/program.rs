@@ -268,10 +268,8 @@ impl Program {
         let mapping = Mapping {
             range: AddressRange { start, end },
             name: "[heap]".to_owned(),
-            obstacle: None,
             shared,
-            asked_for: false,
-            spread_over_nodes: false,
+            ..Mapping::default()
         };
         let regions: Vec<Region> = self.areas.iter().map(|(&number, area)| area.region(number, 0, tells_use)).collect();
         Heat {
