@@ -3,7 +3,7 @@
 //! Owns: a guest under QEMU without KVM, which `tests/guest/run` brings with its kernel, and programs that look like one. Never touches: speed, which
 //! says nothing without KVM.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Write, read_to_string};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::daemon::Daemon;
+use crate::schema;
 use crate::support::{Ended, Program, Ran, binary, hugepilot, number, wait_for, wait_until};
 
 crate::trials!(
@@ -196,17 +197,18 @@ fn populated_memory_becomes_huge_and_a_balloon_is_not_undone() {
     let explained = hugepilot(&format!("explain {pid} --window 200ms")).stdout;
     assert!(explained.lines().last().expect("a line").contains(&format!("`hugepilot promote --guest {pid}`")), "{explained}");
 
-    let promoting = Command::new(binary()).args(["promote", "--guest", "--json", &pid.to_string()]).stdout(Stdio::piped());
-    let mut promoting = Ended(promoting.spawn().expect("hugepilot starts"));
+    let mut command = Command::new(binary());
+    command.args(["promote", "--guest", "--json", &pid.to_string()]).stdout(Stdio::piped());
+    let mut promoting = Ended(command.spawn().expect("hugepilot starts"));
     let mut answers = 0;
     while promoting.0.try_wait().expect("a child can be asked").is_none() {
         guest.console.assert_answers(answers);
         answers += 1;
     }
     assert!(answers > 0, "the console answered while memory was promoted");
-    let mut printed = String::new();
-    std::io::Read::read_to_string(&mut promoting.0.stdout.take().expect("piped"), &mut printed).expect("UTF-8");
+    let printed = read_to_string(promoting.0.stdout.take().expect("piped")).expect("UTF-8");
     let promotion: Value = serde_json::from_str(&printed).expect("JSON");
+    schema::check(&promotion);
     assert_promoted(&promotion);
     assert_eq!(guest.has(), LEFT * MIB, "the balloon is as it was");
     assert!(number(&promotion["guest"]["after"], "populated_bytes") <= (LEFT + 16) * MIB, "{promotion}");

@@ -1,7 +1,7 @@
 //! The choice in a virtual machine, seen from its host: guest memory that is populated.
 //!
-//! Owns: which mappings hold guest memory, and which of their regions are taken. Never touches: heat, of which nothing is known, because a guest walks
-//! page tables of its own; and the system.
+//! Owns: which mappings hold guest memory, and which of their regions are taken. Never touches: heat, of which nothing is known because a guest
+//! walks page tables of its own; and the system.
 //!
 //! KVM's memory slots cannot be read from outside. So guest memory is told by its mappings: large, of no file on a disk, and not executable.
 
@@ -26,8 +26,8 @@ const NAMES: [&str; 5] = [
 ];
 /// Large mappings that are something else: QEMU's translated code.
 const OTHER_NAMES: [&str; 2] = ["[heap]", "/memfd:tcg-jit"];
-/// The most base pages that may be missing in a region which is taken, however much growth is allowed: a sixteenth. A balloon that took more out of it
-/// is not undone.
+/// The most base pages that may be missing in a region which is taken, however much growth is allowed: a sixteenth. A balloon that took more out
+/// of it is not undone.
 const MOST_MISSING: u64 = PAGES_PER_REGION as u64 / 16;
 
 /// The memory of a virtual machine, as far as its host can tell.
