@@ -137,10 +137,9 @@ fn scan_again(
         return Ok(Some(before.clone()));
     }
     let again = match &before.guest {
-        Some(_) => pilot.scan_guest(process, &Spent::default()).map(|round| Moment {
-            snapshot: round.before,
-            guest: Some(GuestMemory::of(&round.heat)),
-        }),
+        Some(_) => pilot
+            .scan_guest(process, &Spent::default())
+            .map(|round| Moment { snapshot: round.before, guest: Some(GuestMemory::of(&round.heat)) }),
         None => pilot.scan_again(process, round).map(|snapshot| Moment { snapshot, guest: None }),
     };
     match again {

@@ -22,7 +22,9 @@ use launch::watch::{Seen, TreeSample};
 use observe::census::Fixed;
 use observe::{Census, Spare, Waited};
 use pilot::act::{Outcome, Refusal, Times};
-use pilot::decide::{Allowance, Fairness, GainPercent, GuestMemory, Limits, Past, Plan, Reason, SavedWork, Spent, decide};
+use pilot::decide::{
+    Allowance, Fairness, GainPercent, GuestMemory, Limits, Past, Plan, Reason, SavedWork, Spent, decide,
+};
 use pilot::engine::shared_state::{
     BudgetState, ClientState, Counts, DecisionResult, DecisionState, ForecastState, State, TargetState,
 };

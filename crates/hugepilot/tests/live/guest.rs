@@ -68,7 +68,9 @@ impl Guest {
         let socket = |name: &str| folder.path().join(name);
         let listens = |name: &str| format!("unix:{},server=on,wait=off", socket(name).display());
         let mut command = Command::new("qemu-system-x86_64");
-        command.args("-accel tcg -cpu max -smp 1 -nodefaults -display none -no-reboot -device virtio-balloon-pci".split(' '));
+        command.args(
+            "-accel tcg -cpu max -smp 1 -nodefaults -display none -no-reboot -device virtio-balloon-pci".split(' '),
+        );
         command.args(["-object", &format!("{memory},id=ram,size={MEMORY}M"), "-machine", "pc,memory-backend=ram"]);
         command.args(["-m", &format!("{MEMORY}M"), "-serial", &listens("console"), "-qmp", &listens("monitor")]);
         command.arg("-kernel").arg(files.join("vmlinuz")).arg("-initrd").arg(files.join("initramfs"));
@@ -195,7 +197,10 @@ fn populated_memory_becomes_huge_and_a_balloon_is_not_undone() {
     assert!(number(memory, "populated_bytes") <= LEFT * MIB, "the balloon left holes: {memory}");
     assert_eq!(number(memory, "huge_bytes"), 0, "{memory}");
     let explained = hugepilot(&format!("explain {pid} --window 200ms")).stdout;
-    assert!(explained.lines().last().expect("a line").contains(&format!("`hugepilot promote --guest {pid}`")), "{explained}");
+    assert!(
+        explained.lines().last().expect("a line").contains(&format!("`hugepilot promote --guest {pid}`")),
+        "{explained}"
+    );
 
     let mut command = Command::new(binary());
     command.args(["promote", "--guest", "--json", &pid.to_string()]).stdout(Stdio::piped());
@@ -271,7 +276,8 @@ fn kvm_is_refused_unless_it_is_named_a_guest() {
         return eprintln!("no virtual machine can be made here: not tested");
     };
     let pid = program.pid;
-    hugepilot(&format!("promote {pid}")).assert_fails_with(&["virtual machine (KVM)", &format!("promote --guest {pid}")]);
+    hugepilot(&format!("promote {pid}"))
+        .assert_fails_with(&["virtual machine (KVM)", &format!("promote --guest {pid}")]);
     let explained: Ran = hugepilot(&format!("explain {pid} --window 200ms"));
     let last = explained.stdout.lines().last().unwrap_or_default();
     assert!(explained.status.success() && last.contains(&format!("promote --guest {pid}")), "{explained:?}");

@@ -77,7 +77,12 @@ impl<'a> PageMover<'a> {
     /// (seccomp); `EBUSY` another userfaultfd has it.
     pub fn into(into: &'a mut AlignedMemory) -> io::Result<Self> {
         let faults = faults::open(FEATURE_MOVE)?;
-        faults::register(&faults, into.address(), into.len().next_multiple_of(PAGE) as u64, faults::REGISTER_MODE_MISSING)?;
+        faults::register(
+            &faults,
+            into.address(),
+            into.len().next_multiple_of(PAGE) as u64,
+            faults::REGISTER_MODE_MISSING,
+        )?;
         Ok(Self { faults, into })
     }
 

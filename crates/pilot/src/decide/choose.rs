@@ -81,7 +81,11 @@ pub fn claim(heat: &Heat, limits: &Limits, past: &Past) -> Demand {
 }
 
 /// First what is given back, then promotions, then what is kept; each region once.
-pub(super) fn in_order(given_back: Vec<(HeldRegion, Reason)>, promoted: Vec<Decision>, mut kept: Vec<Decision>) -> Vec<Decision> {
+pub(super) fn in_order(
+    given_back: Vec<(HeldRegion, Reason)>,
+    promoted: Vec<Decision>,
+    mut kept: Vec<Decision>,
+) -> Vec<Decision> {
     let gone: HashSet<Address> = given_back.iter().map(|(held, _)| held.start).collect();
     kept.retain(|decision| !gone.contains(&decision.start));
     // In place: a stable sort would copy half of them, and no two have one address.

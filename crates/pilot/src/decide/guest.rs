@@ -245,7 +245,8 @@ mod tests {
 
     #[test]
     fn what_is_populated_is_taken_in_the_order_of_addresses() {
-        let heat = guest_of(vec![region(0, 0.0, 0), region(1, 9e9, 5), huge(2, 0.0), region(3, 0.0, 6), region(4, 0.0, 0)]);
+        let heat =
+            guest_of(vec![region(0, 0.0, 0), region(1, 9e9, 5), huge(2, 0.0), region(3, 0.0, 6), region(4, 0.0, 0)]);
         let plan = crate::decide::decide(&heat, &usual(), &Past::default());
         let promoted: Vec<Address> = plan.promotions().map(|decision| decision.start).collect();
         assert_eq!(promoted, [at(0), at(1), at(4)]);
@@ -256,7 +257,8 @@ mod tests {
 
     #[test]
     fn a_balloon_is_not_undone_however_much_growth_is_allowed() {
-        let heat = guest_of([0, 1, 32, 33].iter().zip(0..).map(|(&missing, number)| region(number, 0.0, missing)).collect());
+        let heat =
+            guest_of([0, 1, 32, 33].iter().zip(0..).map(|(&missing, number)| region(number, 0.0, missing)).collect());
         let taken = |max_growth| {
             let reasons = reasons(&heat, &limits(max_growth), &Past::default());
             reasons.iter().take_while(|reason| **reason == Reason::Populated).count()

@@ -213,7 +213,8 @@ impl Member {
     /// Counts newly walked pages, if that is due.
     pub(super) fn poll(&mut self, process: Process, pilot: &mut Pilot<'_>) {
         let now = pilot.now();
-        if self.is_guest() || self.scanned_at.is_none() || now < self.next_poll || self.next_scan < now + POLL_INTERVAL {
+        if self.is_guest() || self.scanned_at.is_none() || now < self.next_poll || self.next_scan < now + POLL_INTERVAL
+        {
             return;
         }
         let before = pilot.world.cpu_time();
@@ -281,10 +282,8 @@ impl Member {
         self.address_space = heat.address_space;
         self.rss = heat.rss;
         self.view = SharedView::of(&heat);
-        let mut before = Snapshot::of(&heat, pilot.page_tables(process));
-        if self.is_guest() {
-            before.walks_per_second = None;
-        }
+        let before = Snapshot::of(&heat, pilot.page_tables(process));
+        let before = Snapshot { walks_per_second: before.walks_per_second.filter(|_| !self.is_guest()), ..before };
         self.first = self.first.or((!self.acted).then_some(before));
         self.last = Some(before);
         self.affordable = pilot.budget.rest_for(heat.cost.program);

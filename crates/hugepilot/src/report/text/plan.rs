@@ -17,10 +17,7 @@ const MAX_RUNS: usize = 40;
 /// The dry run: expectations, regions by reason, then runs of adjacent regions that share a reason.
 pub fn plan(report: &PlanReport) -> String {
     let plan = report.plan;
-    let mut lines = vec![
-        would_promote(plan),
-        format!("  page walks saved  {}", rate(plan.walks_saved_per_second())),
-    ];
+    let mut lines = vec![would_promote(plan), format!("  page walks saved  {}", rate(plan.walks_saved_per_second()))];
     lines.extend(saved_besides(report));
     lines.push(format!("  expected gain     {}", gain(report.forecast)));
     lines.push(format!("  {}", meaning(plan.meaning)));
