@@ -76,7 +76,7 @@ fn remarks(block: &GuestBlock) -> Vec<String> {
     }];
     if block.unreserved {
         lines.push(format!(
-            "{start}: no memory is reserved for it, as for virtio-mem: what is unplugged is not populated, and is left alone. Next step: none"
+            "{start}: no memory is reserved for it, as for virtio-mem: what is unplugged is not populated, and stays so without anything to be done"
         ));
     }
     lines
@@ -99,7 +99,7 @@ mod tests {
         let mut after = before.clone();
         after.blocks.iter_mut().for_each(|block| block.huge = block.populated);
         let lines = promoted(&GuestReport { before: &before, after: Some(&after) }, 4242);
-        assert!(lines[0].contains("(0.3 %) on huge pages") && lines[1].contains("(100.0 %)"), "{lines:?}");
+        assert!(lines[0].contains("(15.6 %) on huge pages") && lines[1].contains("(100.0 %)"), "{lines:?}");
         let gone = promoted(&GuestReport { before: &before, after: None }, 4242);
         assert_eq!(gone.len() + 1, lines.len());
     }
