@@ -71,6 +71,7 @@ test: deps-build deps-test deps-windows ## every test; those on the running kern
 	@[ -z "$(SUDO)" ] || [ -n "$(RUNNER)" ] || echo "Not root, and no sudo here: tests that need root say that they skip."
 	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked --workspace
 	tests/vm/run
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") tests/guest/run
 	tests/windows/run
 
 .PHONY: memcached-test
@@ -101,6 +102,10 @@ vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU only; TE
 .PHONY: supported
 supported: deps-build deps-test ## the table of what kernels offer, in docs/reference/supported.md; boots Debian's in QEMU
 	tests/vm/run supported
+
+.PHONY: guest-test
+guest-test: deps-build deps-test ## live tests of promote --guest, with a guest of 2 GiB in QEMU; needs root; TEST=guest::NAME for one
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") tests/guest/run $(TEST)
 
 .PHONY: vm-unit
 vm-unit: deps-build deps-test ## the unit under systemd, on Debian's kernel in QEMU

@@ -134,6 +134,10 @@ mod tests {
         fn survey(&mut self, _: &Target) -> Result<Heat, ObserveError> {
             unreachable!("a series only observes")
         }
+
+        fn survey_growth(&mut self, _: &Target) -> Result<Heat, ObserveError> {
+            unreachable!("a series only observes")
+        }
     }
 
     const WINDOW: Duration = Duration::from_millis(1);
