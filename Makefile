@@ -201,6 +201,7 @@ fuzz: deps-build deps-fuzz ## each parser of what comes from outside for FUZZ_SE
 
 .PHONY: install
 install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
+	@[ -x $(PROGRAMS)/hugepilot-manual ] || { echo "make install: no release is built in $(PROGRAMS); leave BUILT out to build one" >&2; exit 1; }
 	rm -rf $(PROGRAMS)/manual && $(PROGRAMS)/hugepilot-manual $(PROGRAMS)/manual
 	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
 	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilotd $(INTO)/sbin/hugepilotd
@@ -224,6 +225,7 @@ install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, comple
 	$(INSTALL_SUDO) install -D -s -m 644 $(PROGRAMS)/libhugepilot_preload.so $(INTO)/$(PRELOAD)
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' crates/hps/hps.pc.in \
 	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(LIBDIR)/pkgconfig/hps.pc
+	$(if $(DESTDIR),,-$(INSTALL_SUDO) ldconfig)
 
 .PHONY: uninstall
 uninstall: ## remove it

@@ -155,7 +155,7 @@ pub fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
         RefusalReason::Busy => ("pages of the region were busy at every try", "try again"),
         RefusalReason::MappedByOthers => (
             "other processes map the same huge page, which the kernel does not split then",
-            "it stays huge until they have ended; its memory is the same for all of them",
+            "restart the program to have it on base pages again; its memory is the same for all of its processes",
         ),
         RefusalReason::Changed => (
             "the program changed the memory after it was observed, so it was left alone",
