@@ -69,8 +69,8 @@ fn remarks(block: &GuestBlock) -> Vec<String> {
         ),
         _ => format!(
             "{start}: {} beyond a multiple of 2 MiB, and so not congruent with guest-physical addresses if it begins there at 0 or 4 GiB: KVM \
-             then maps it by 4 KiB, whatever is done here. Next step: start the guest with its memory aligned (QEMU: align=2M of the \
-             memory backend)",
+             then maps it by 4 KiB, whatever is done here. Next step: start the guest with aligned memory (QEMU: not \
+             memory-backend-memfd, but memory-backend-file,mem-path=/dev/shm,share=on,align=2M)",
             block.incongruent_by()
         ),
     }];
