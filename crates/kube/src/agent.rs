@@ -20,10 +20,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::annotations::{Annotations, ours};
 use crate::args::AgentArgs;
-use crate::gauges::Gauges;
+use crate::gauges::AgentGauges;
 use crate::metrics;
-use crate::node::{Node, NodePlan};
-use crate::told::{Told, event};
+use crate::node::{NodePlan, NodePods};
+use crate::pod_events::{PodEvents, event};
 
 /// The daemon is told of changes after this time, together with others that come meanwhile.
 const SOON: Duration = Duration::from_millis(300);
@@ -43,7 +43,7 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
         "there is no API server to watch: run hugepilot-kube in a pod with a service account, or with KUBECONFIG",
     )?;
     let client = Client::try_from(config)?;
-    let gauges = Arc::new(Gauges::default());
+    let gauges = Arc::new(AgentGauges::default());
     metrics::serve(&args.metrics, Arc::clone(&gauges)).await?;
     let (mut end, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let agent = Agent::new(&args, client.clone(), gauges);
@@ -85,11 +85,11 @@ struct Watching {
 
 struct Agent {
     args: AgentArgs,
-    node: Node,
+    node: NodePods,
     watching: Watching,
-    gauges: Arc<Gauges>,
+    gauges: Arc<AgentGauges>,
     recorder: Recorder,
-    told: Told,
+    told: PodEvents,
     /// What was last said of a daemon that cannot be reached.
     complaint: Option<String>,
     /// When the daemon is told next.
@@ -97,10 +97,10 @@ struct Agent {
 }
 
 impl Agent {
-    fn new(args: &AgentArgs, client: Client, gauges: Arc<Gauges>) -> Self {
+    fn new(args: &AgentArgs, client: Client, gauges: Arc<AgentGauges>) -> Self {
         let reporter = Reporter { controller: "hugepilot".to_owned(), instance: Some(args.node.clone()) };
         let recorder = Recorder::new(client, reporter);
-        let (node, watching, told) = (Node::default(), Watching::default(), Told::default());
+        let (node, watching, told) = (NodePods::default(), Watching::default(), PodEvents::default());
         Self { args: args.clone(), node, watching, gauges, recorder, told, complaint: None, next: Instant::now() }
     }
 
@@ -113,11 +113,11 @@ impl Agent {
             tokio::select! {
                 Some(watched) = pods.next() => {
                     self.watching.pods = watched.is_ok();
-                    self.note(watched, Node::note_pod);
+                    self.note(watched, NodePods::note_pod);
                 }
                 Some(watched) = namespaces.next() => {
                     self.watching.namespaces = watched.is_ok();
-                    self.note(watched, Node::note_namespace);
+                    self.note(watched, NodePods::note_namespace);
                 }
                 () = tokio::time::sleep_until(self.next.into()) => self.tell().await,
             }
@@ -125,7 +125,7 @@ impl Agent {
     }
 
     /// Without an API server the agent goes on with what it knew; the streams try again, ever more rarely.
-    fn note<T>(&mut self, watched: Watched<T>, note: impl FnOnce(&mut Node, Event<T>)) {
+    fn note<T>(&mut self, watched: Watched<T>, note: impl FnOnce(&mut NodePods, Event<T>)) {
         self.gauges.watching.set((self.watching.pods && self.watching.namespaces).into());
         match watched {
             Ok(event) => {

@@ -197,11 +197,16 @@ mod tests {
         assert!(ours(None).is_empty());
     }
 
+    fn any_annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
+        let name = "(mode|weight|max-growth|max-huge|max-slowdown|.{0,5})";
+        prop::collection::btree_map(name, "(off|promote|[0-9.]{1,4}[%MG]?|.{0,9})", 0..4)
+    }
+
     proptest! {
         #[test]
         fn any_annotations_give_settings_that_the_daemon_takes(
-            namespace in prop::collection::btree_map("(mode|weight|max-growth|max-huge|max-slowdown|.{0,5})", "(off|promote|[0-9.]{1,4}[%MG]?|.{0,9})", 0..4),
-            pod in prop::collection::btree_map("(mode|weight|max-growth|max-huge|max-slowdown|.{0,5})", "(off|promote|[0-9.]{1,4}[%MG]?|.{0,9})", 0..4),
+            namespace in any_annotations(),
+            pod in any_annotations(),
         ) {
             let of = |pairs: &BTreeMap<String, String>| annotated(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())));
             let (seen, wrong) = settings(&PodSettings::default(), &of(&namespace), &of(&pod));

@@ -13,7 +13,7 @@ pub type Number = Gauge<i64, AtomicI64>;
 
 /// What the agent says of itself.
 #[derive(Debug)]
-pub struct Gauges {
+pub struct AgentGauges {
     registry: Registry,
     /// Whether the API server could be watched when that was last tried.
     pub watching: Number,
@@ -27,7 +27,7 @@ pub struct Gauges {
     pub noticed: Number,
 }
 
-impl Default for Gauges {
+impl Default for AgentGauges {
     fn default() -> Self {
         let mut registry = Registry::default();
         let mut gauge = |name: &str, help: &str| {
@@ -50,7 +50,7 @@ impl Default for Gauges {
     }
 }
 
-impl Gauges {
+impl AgentGauges {
     /// The daemon's metrics and the agent's, as OpenMetrics text. `of_daemon` is empty where the daemon cannot be reached.
     pub fn after(&self, of_daemon: &str) -> String {
         let mut text = String::new();
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn metrics_of_both_end_once() {
-        let gauges = Gauges::default();
+        let gauges = AgentGauges::default();
         gauges.pods.set(3);
         let text = gauges.after("# HELP a A\n# TYPE a gauge\na 1\n# EOF\n");
         assert!(text.starts_with("# HELP a A\n") && text.contains("\nhugepilot_agent_pods 3\n"), "{text}");

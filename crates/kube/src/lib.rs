@@ -12,4 +12,4 @@ pub mod gauges;
 pub mod metrics;
 pub mod node;
 pub mod pod;
-pub mod told;
+pub mod pod_events;

@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::args::MetricsArgs;
-use crate::gauges::Gauges;
+use crate::gauges::AgentGauges;
 use crate::metrics::answer::Answers;
 use crate::metrics::tls::Certificate;
 
@@ -37,7 +37,7 @@ const RECOVERY: Duration = Duration::from_millis(100);
 /// Serves metrics beside everything else, if an address is given; returns where it listens.
 ///
 /// Errors: nobody says who may read them, the address cannot be listened on, or the certificate or the token cannot be read.
-pub async fn serve(args: &MetricsArgs, gauges: Arc<Gauges>) -> anyhow::Result<Option<SocketAddr>> {
+pub async fn serve(args: &MetricsArgs, gauges: Arc<AgentGauges>) -> anyhow::Result<Option<SocketAddr>> {
     let Some(address) = args.metrics_address else { return Ok(None) };
     let server = Arc::new(Server::new(args, gauges)?);
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot serve metrics on {address}"))?;
@@ -52,7 +52,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(args: &MetricsArgs, gauges: Arc<Gauges>) -> anyhow::Result<Self> {
+    fn new(args: &MetricsArgs, gauges: Arc<AgentGauges>) -> anyhow::Result<Self> {
         if args.metrics_token_file.is_none() && !args.metrics_without_token {
             bail!(
                 "metrics would be told to everyone who reaches the address: give --metrics-token-file, or --metrics-without-token where a \

@@ -45,7 +45,7 @@ impl<T> Mirror<T> {
 
 /// The node's pods, and all namespaces.
 #[derive(Debug, Default)]
-pub struct Node {
+pub struct NodePods {
     /// By uid; None for pods that have no place on the node yet.
     pods: Mirror<Option<PodFacts>>,
     namespaces: Mirror<Annotations>,
@@ -53,7 +53,7 @@ pub struct Node {
 
 /// What is to be told on a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum PodNotice {
     /// Annotations that are wrong.
     WrongAnnotations(Vec<WrongAnnotation>),
     /// It is not promoted any more, because this container of it was killed for lack of memory.
@@ -66,12 +66,12 @@ pub struct NodePlan {
     /// For the daemon.
     pub set: TargetSet,
     /// For the pods, by uid.
-    pub notices: BTreeMap<String, (PodFacts, Notice)>,
+    pub notices: BTreeMap<String, (PodFacts, PodNotice)>,
     /// Pods on the node.
     pub pods: usize,
 }
 
-impl Node {
+impl NodePods {
     /// Notes what a watch says of pods.
     pub fn note_pod(&mut self, event: Event<Pod>) {
         let before = |uid: &str| self.pods.known.get(uid)?.as_ref();
@@ -101,8 +101,8 @@ impl Node {
             let (settings, wrong) = settings(default, namespace, &pod.annotations);
             targets.extend(pod.targets(&settings, root));
             let is_reduced = pod.mode(&settings) != settings.mode;
-            let killed = pod.out_of_memory.clone().filter(|_| is_reduced).map(Notice::OutOfMemory);
-            let wrong = (!wrong.is_empty()).then_some(Notice::WrongAnnotations(wrong));
+            let killed = pod.out_of_memory.clone().filter(|_| is_reduced).map(PodNotice::OutOfMemory);
+            let wrong = (!wrong.is_empty()).then_some(PodNotice::WrongAnnotations(wrong));
             if let Some(notice) = wrong.or(killed) {
                 notices.insert(pod.uid.clone(), (pod.clone(), notice));
             }
@@ -164,8 +164,8 @@ mod tests {
     }
 
     /// A node with these pods, and the pods' namespace.
-    fn node(pods: Vec<Pod>, namespace: Annotations) -> Node {
-        let mut node = Node::default();
+    fn node(pods: Vec<Pod>, namespace: Annotations) -> NodePods {
+        let mut node = NodePods::default();
         node.note_namespace(Event::Init);
         node.note_namespace(Event::InitApply(("shop".to_owned(), namespace)));
         node.note_namespace(Event::InitDone);
@@ -173,13 +173,13 @@ mod tests {
         node
     }
 
-    fn list(node: &mut Node, pods: Vec<Pod>) {
+    fn list(node: &mut NodePods, pods: Vec<Pod>) {
         node.note_pod(Event::Init);
         pods.into_iter().for_each(|pod| node.note_pod(Event::InitApply(pod)));
         node.note_pod(Event::InitDone);
     }
 
-    fn modes(node: &Node) -> Vec<(String, GroupMode)> {
+    fn modes(node: &NodePods) -> Vec<(String, GroupMode)> {
         let plan = node.plan(&PodSettings::default(), "/").expect("all was listed");
         plan.set.targets.iter().map(|target| (target.labels["pod"].clone(), target.mode)).collect()
     }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_before_pods_and_namespaces_are_known() {
-        let mut node = Node::default();
+        let mut node = NodePods::default();
         assert_eq!(node.plan(&PodSettings::default(), "/"), None);
         list(&mut node, vec![pod_of("a", json!({}))]);
         assert_eq!(node.plan(&PodSettings::default(), "/"), None, "the namespace may say off");
@@ -235,8 +235,8 @@ mod tests {
         let mut node = node(vec![wrong, killed, pod_of("c", json!({}))], Annotations::new());
         let plan = node.plan(&PodSettings::default(), "/").unwrap();
         assert_eq!(plan.notices.keys().collect::<Vec<_>>(), ["a", "b"]);
-        assert!(matches!(&plan.notices["a"].1, Notice::WrongAnnotations(wrong) if wrong.len() == 1));
-        assert_eq!(plan.notices["b"].1, Notice::OutOfMemory("app".to_owned()));
+        assert!(matches!(&plan.notices["a"].1, PodNotice::WrongAnnotations(wrong) if wrong.len() == 1));
+        assert_eq!(plan.notices["b"].1, PodNotice::OutOfMemory("app".to_owned()));
         let again = pod_of("b", json!({ "hugepilot.io/mode": "promote" }));
         list(&mut node, vec![again]);
         assert_eq!(modes(&node), expected(&[("b", GroupMode::Observe)]), "listed anew, it is still known");

@@ -264,7 +264,11 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_status_says_the_daemon_takes_the_targets(id in "(containerd|cri-o|.{0,3})://.{0,9}", uid in ".{0,9}|[0-9a-f-]{1,36}", container in "[a-z0-9-]{1,63}") {
+        fn whatever_a_status_says_the_daemon_takes_the_targets(
+            id in "(containerd|cri-o|.{0,3})://.{0,9}",
+            uid in ".{0,9}|[0-9a-f-]{1,36}",
+            container in "[a-z0-9-]{1,63}",
+        ) {
             let mut value = pod_json();
             value["metadata"]["uid"] = uid.into();
             value["status"]["containerStatuses"][0]["containerID"] = id.into();

@@ -35,7 +35,9 @@ const EVERYTHING: &[&str] = &[
 ];
 
 fn documents(text: &str) -> Vec<Value> {
-    let parse = |document: &str| serde_saphyr::from_str::<Value>(document).unwrap_or_else(|error| panic!("{error}: {document}"));
+    let parse = |document: &str| {
+        serde_saphyr::from_str::<Value>(document).unwrap_or_else(|error| panic!("{error}: {document}"))
+    };
     format!("\n{text}").split("\n---\n").map(parse).filter(|value| !value.is_null()).collect()
 }
 
@@ -55,7 +57,8 @@ fn words(value: &Value) -> Vec<&str> {
 
 /// That the daemon can be started with these documents, and the agent, too.
 fn start(documents: &[Value]) -> (Config, AgentArgs) {
-    let config = of_kind(documents, "ConfigMap")["data"]["hugepilot.toml"].as_str().expect("a configuration").to_owned();
+    let config =
+        of_kind(documents, "ConfigMap")["data"]["hugepilot.toml"].as_str().expect("a configuration").to_owned();
     let config = Config::parse(&config).unwrap_or_else(|mistake| panic!("{mistake}: {config}"));
     let agent = container(documents, "agent");
     let args = ["hugepilot-kube", "--node=n"].into_iter().chain(words(&agent["args"]));
@@ -81,11 +84,17 @@ fn the_daemon_has_the_rights_of_the_unit_and_the_agent_has_none() {
     let agent = container(&documents, "agent")["securityContext"].clone();
     assert!(agent["capabilities"]["add"].is_null() && agent["allowPrivilegeEscalation"] == false);
     for each in [daemon, agent] {
-        assert_eq!((words(&each["capabilities"]["drop"]), &each["readOnlyRootFilesystem"]), (vec!["ALL"], &Value::Bool(true)));
+        assert_eq!(
+            (words(&each["capabilities"]["drop"]), &each["readOnlyRootFilesystem"]),
+            (vec!["ALL"], &Value::Bool(true))
+        );
         assert!(each["privileged"].is_null());
     }
     let spec = &of_kind(&documents, "DaemonSet")["spec"]["template"]["spec"];
-    assert_eq!((&spec["hostPID"], &spec["hostNetwork"], &spec["automountServiceAccountToken"]), (&true.into(), &Value::Null, &false.into()));
+    assert_eq!(
+        (&spec["hostPID"], &spec["hostNetwork"], &spec["automountServiceAccountToken"]),
+        (&true.into(), &Value::Null, &false.into())
+    );
     assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
     let mounts = |name| {
         let container = container(&documents, name);
@@ -101,13 +110,19 @@ fn the_daemon_has_the_rights_of_the_unit_and_the_agent_has_none() {
 fn the_agent_may_watch_pods_and_namespaces_and_tell_events_and_nothing_else() {
     let rules = of_kind(&documents(MANIFESTS), "ClusterRole")["rules"].as_array().expect("rules").clone();
     let may = |rule: &Value| format!("{}: {}", words(&rule["resources"]).join(","), words(&rule["verbs"]).join(","));
-    assert_eq!(rules.iter().map(may).collect::<Vec<_>>(), ["pods: list,watch", "namespaces: list,watch", "events: create,patch"]);
+    assert_eq!(
+        rules.iter().map(may).collect::<Vec<_>>(),
+        ["pods: list,watch", "namespaces: list,watch", "events: create,patch"]
+    );
 }
 
 #[test]
 fn the_chart_has_the_programs_version() {
     let chart: Value = serde_saphyr::from_str(CHART).expect("YAML");
-    assert_eq!((&chart["version"], &chart["appVersion"]), (&env!("CARGO_PKG_VERSION").into(), &env!("CARGO_PKG_VERSION").into()));
+    assert_eq!(
+        (&chart["version"], &chart["appVersion"]),
+        (&env!("CARGO_PKG_VERSION").into(), &env!("CARGO_PKG_VERSION").into())
+    );
 }
 
 fn integrations() -> PathBuf {
@@ -130,8 +145,17 @@ fn helm(words: &[&str], set: &[&str]) -> Option<Output> {
     output
 }
 
-const TEMPLATE: &[&str] =
-    &["template", "hugepilot", "chart", "--namespace", "hugepilot", "--kube-version", "1.34.0", "--api-versions", "monitoring.coreos.com/v1"];
+const TEMPLATE: &[&str] = &[
+    "template",
+    "hugepilot",
+    "chart",
+    "--namespace",
+    "hugepilot",
+    "--kube-version",
+    "1.34.0",
+    "--api-versions",
+    "monitoring.coreos.com/v1",
+];
 
 fn rendered(set: &[&str]) -> Option<String> {
     // Helm tells numbers and flags from texts by their form; a text is never meant here where the schema wants those.
@@ -148,7 +172,10 @@ fn the_plain_manifests_are_what_the_chart_says() {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &chart).expect("it can be written");
     }
-    assert!(std::fs::read_to_string(path).expect("it is there") == chart, "run this test with UPDATE=1, and read the difference");
+    assert!(
+        std::fs::read_to_string(path).expect("it is there") == chart,
+        "run this test with UPDATE=1, and read the difference"
+    );
 }
 
 #[test]
@@ -164,7 +191,11 @@ fn everything_at_once_is_understood_too() {
     assert_eq!(of_kind(&documents, "ServiceMonitor")["spec"]["endpoints"][0]["honorLabels"], true);
     let rules = of_kind(&documents, "PrometheusRule")["spec"]["groups"][0]["rules"].as_array().expect("rules").len();
     assert!(rules >= 5, "{rules}");
-    let dashboard = documents.iter().filter_map(|document| document["data"]["hugepilot.json"].as_str()).next().expect("a dashboard");
+    let dashboard = documents
+        .iter()
+        .filter_map(|document| document["data"]["hugepilot.json"].as_str())
+        .next()
+        .expect("a dashboard");
     assert!(serde_json::from_str::<Value>(dashboard).is_ok());
 }
 

@@ -14,7 +14,7 @@ const LATEST: Duration = Duration::from_secs(60);
 
 struct Stage {
     folder: TempDir,
-    gauges: Arc<Gauges>,
+    gauges: Arc<AgentGauges>,
 }
 
 impl Stage {

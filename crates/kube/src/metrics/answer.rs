@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use subtle::ConstantTimeEq;
 use tokio::net::UnixStream;
 
-use crate::gauges::Gauges;
+use crate::gauges::AgentGauges;
 
 /// The most that the daemon may answer: its thousand targets take less.
 const LONGEST_ANSWER: usize = 16 << 20;
@@ -30,7 +30,7 @@ pub(super) struct Answers {
     pub(super) token_file: Option<PathBuf>,
     /// The daemon's socket for metrics.
     pub(super) daemon: PathBuf,
-    pub(super) gauges: Arc<Gauges>,
+    pub(super) gauges: Arc<AgentGauges>,
 }
 
 impl Answers {

@@ -76,7 +76,7 @@ async fn nobody_else_does_and_a_new_token_counts_at_once() {
 }
 
 #[tokio::test]
-async fn nothing_is_served_without_saying_to_whom_or_with_what_can_be_guessed() {
+async fn nothing_is_served_without_a_token_or_with_one_that_can_be_guessed() {
     let folder = tempfile::tempdir().unwrap();
     let refused = async |args: MetricsArgs| format!("{:#}", serve(&args, Arc::default()).await.unwrap_err());
     let open = MetricsArgs { metrics_token_file: None, ..args(&folder) };

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType};
 
 use crate::annotations::WrongAnnotation;
-use crate::node::Notice;
+use crate::node::PodNotice;
 use crate::pod::PodFacts;
 
 /// A pod is told something new after this time at the earliest, however often its annotations change.
@@ -21,26 +21,31 @@ const LONGEST_NOTE: usize = 1_000;
 
 /// What pods have been told.
 #[derive(Debug, Default)]
-pub struct Told(BTreeMap<String, (Notice, Instant)>);
+pub struct PodEvents(BTreeMap<String, (PodNotice, Instant)>);
 
-impl Told {
+impl PodEvents {
     /// What is to be told now.
-    pub fn news(&mut self, notices: &BTreeMap<String, (PodFacts, Notice)>, now: Instant) -> Vec<(PodFacts, Notice)> {
+    pub fn news(
+        &mut self,
+        notices: &BTreeMap<String, (PodFacts, PodNotice)>,
+        now: Instant,
+    ) -> Vec<(PodFacts, PodNotice)> {
         self.0.retain(|uid, (_, at)| notices.contains_key(uid) || now < *at + AGAIN);
-        let is_news =
-            |uid: &str, notice: &Notice| self.0.get(uid).is_none_or(|(told, at)| told != notice && now >= *at + AGAIN);
+        let is_news = |uid: &str, notice: &PodNotice| {
+            self.0.get(uid).is_none_or(|(told, at)| told != notice && now >= *at + AGAIN)
+        };
         let news = notices.iter().filter(|(uid, (_, notice))| is_news(uid, notice)).take(MOST_AT_ONCE);
-        let news: Vec<(PodFacts, Notice)> = news.map(|(_, told)| told.clone()).collect();
+        let news: Vec<(PodFacts, PodNotice)> = news.map(|(_, told)| told.clone()).collect();
         self.0.extend(news.iter().map(|(pod, notice)| (pod.uid.clone(), (notice.clone(), now))));
         news
     }
 }
 
 /// The event of a notice, and what it is about.
-pub fn event(pod: &PodFacts, notice: &Notice) -> (Event, ObjectReference) {
+pub fn event(pod: &PodFacts, notice: &PodNotice) -> (Event, ObjectReference) {
     let (reason, note) = match notice {
-        Notice::WrongAnnotations(wrong) => ("WrongAnnotation", wrong_annotations(wrong)),
-        Notice::OutOfMemory(container) => (
+        PodNotice::WrongAnnotations(wrong) => ("WrongAnnotation", wrong_annotations(wrong)),
+        PodNotice::OutOfMemory(container) => (
             "OutOfMemory",
             format!(
                 "container {container} was killed for lack of memory: hugepilot only observes this pod from now on. Raise the container's \
@@ -79,18 +84,18 @@ mod tests {
     use crate::annotations::{Annotations, PREFIX, PodSettings, settings};
     use crate::pod::tests::{facts, pod_json};
 
-    fn notices(pods: &[(&str, &str)]) -> BTreeMap<String, (PodFacts, Notice)> {
+    fn notices(pods: &[(&str, &str)]) -> BTreeMap<String, (PodFacts, PodNotice)> {
         let of = |&(uid, container): &(&str, &str)| {
             let mut pod = facts(pod_json());
             pod.uid = uid.to_owned();
-            (uid.to_owned(), (pod, Notice::OutOfMemory(container.to_owned())))
+            (uid.to_owned(), (pod, PodNotice::OutOfMemory(container.to_owned())))
         };
         pods.iter().map(of).collect()
     }
 
     #[test]
     fn a_pod_is_told_once_and_something_else_after_a_while() {
-        let (mut told, now) = (Told::default(), Instant::now());
+        let (mut told, now) = (PodEvents::default(), Instant::now());
         let mut news =
             |pods: &[(&str, &str)], seconds| told.news(&notices(pods), now + Duration::from_secs(seconds)).len();
         assert_eq!(news(&[("a", "x"), ("b", "x")], 0), 2);
@@ -104,7 +109,7 @@ mod tests {
     fn few_events_are_sent_at_once_and_the_others_later() {
         let names: Vec<String> = (0..25).map(|number| number.to_string()).collect();
         let all = notices(&names.iter().map(|name| (name.as_str(), "x")).collect::<Vec<_>>());
-        let (mut told, now) = (Told::default(), Instant::now());
+        let (mut told, now) = (PodEvents::default(), Instant::now());
         assert_eq!([(); 4].map(|()| told.news(&all, now).len()), [10, 10, 5, 0]);
     }
 
@@ -113,7 +118,7 @@ mod tests {
         let pod = facts(pod_json());
         let many: Annotations = (0..200).map(|number| (format!("{PREFIX}ünknown-{number}"), String::new())).collect();
         let (_, wrong) = settings(&PodSettings::default(), &Annotations::new(), &many);
-        let (event, about) = event(&pod, &Notice::WrongAnnotations(wrong));
+        let (event, about) = event(&pod, &PodNotice::WrongAnnotations(wrong));
         let note = event.note.expect("a note");
         assert!(
             note.contains("hugepilot.io/ünknown-0: there is no such annotation") && note.len() <= LONGEST_NOTE,
