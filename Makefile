@@ -26,6 +26,7 @@ BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
 BROWSER := chromium
 VM_NEEDS := qemu-system-x86 busybox-static cpio jq
 KERNEL_NEEDS := flex bison bc xz-utils dwarves
+KUBE_NEEDS := etcd-server containerd runc containernetworking-plugins openssl curl redis-server redis-tools memcached python3
 WINDOWS_NEEDS := gcc-mingw-w64-x86-64 wine
 WINDOWS_TARGET := x86_64-pc-windows-gnu
 TEST_NEEDS := memcached redis-server gcc g++ valgrind $(VM_NEEDS)
@@ -111,6 +112,15 @@ guest-test: deps-build deps-test ## live tests of promote --guest, with a guest 
 vm-unit: deps-build deps-test ## the unit under systemd, on Debian's kernel in QEMU
 	@scripts/need systemd
 	tests/vm/run unit
+
+.PHONY: image
+image: deps-build ## the container image of hugepilotd and hugepilot-kube, without a container engine; its last line says where
+	@scripts/image "$$(scripts/static-programs)"
+
+.PHONY: kube-test
+kube-test: deps-build ## a real Kubernetes of one node with the chart, here; needs root and Go, and at first a quarter of an hour to build it
+	@scripts/need $(KUBE_NEEDS)
+	$(SUDO) tests/kube/run
 
 .PHONY: windows
 windows: deps-windows-target ## what of hugepilot there is on Windows, in target/x86_64-pc-windows-gnu/release

@@ -3,12 +3,15 @@
 //! Owns: the name and meaning of every metric, and how many targets are listed individually. Never touches: sockets, or
 //! the pilot.
 
+mod series;
+
 use std::cmp::Reverse;
 use std::fmt;
 
 use heat::units::{Bytes, Nanos, Slowdown};
 use pilot::decide::GainPercent;
 use pilot::engine::shared_state::{COLLAPSE_CLASSES, Counts, State, TargetState};
+use pilot::scope::PilotMode;
 use pilot::words::name;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -16,10 +19,12 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use crate::metrics::series::by_series;
+
 /// The HTTP content type of this format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Targets listed individually, those with the most huge pages first: a collector stores a dozen series for each.
+/// Targets listed, those with the most huge pages first: a collector stores a dozen series for each. Those with the same labels count as one.
 const MOST_TARGETS: usize = 1_000;
 
 /// A number that may rise and fall, and how to read it; None omits it.
@@ -118,6 +123,9 @@ const TARGET_GAUGES: &[Gauge<TargetState>] = &[
         "Memory that would be put on huge pages in a target that is only observed",
         |target| target.forecast.and_then(|forecast| bytes(forecast.would_pay_bytes)),
     ),
+    gauge("hugepilot_target_promoting", "1 if what pays is promoted in a target, 0 if it is only observed", |target| {
+        Some(flag(target.mode != PilotMode::Observe))
+    }),
     gauge("hugepilot_target_paused", "1 while a target is left alone on request", |target| Some(flag(target.paused))),
     gauge("hugepilot_target_left_alone", "1 if a target could not be observed when that was last tried", |target| {
         Some(flag(target.left_alone.is_some()))
@@ -157,6 +165,7 @@ pub fn open_metrics(state: State) -> String {
 #[derive(Debug)]
 struct Moment {
     state: State,
+    targets: usize,
     targets_not_shown: usize,
 }
 
@@ -166,10 +175,12 @@ impl Moment {
         // Labels identify a series, and of two processes with one id only the later can still be alive.
         targets.sort_by_key(|target| (target.pid, Reverse(target.start_ticks)));
         targets.dedup_by_key(|target| target.pid);
+        let living = targets.len();
+        *targets = by_series(std::mem::take(targets));
         targets.sort_by_key(|target| Reverse(target.huge_bytes));
         let targets_not_shown = targets.len().saturating_sub(MOST_TARGETS);
         targets.truncate(MOST_TARGETS);
-        Self { state, targets_not_shown }
+        Self { state, targets: living, targets_not_shown }
     }
 }
 
@@ -185,16 +196,11 @@ impl Collector for Moment {
         }
         encode_refused(&self.state.counts, &mut encoder)?;
         encode_collapses(&self.state.counts, self.state.budget.busy_ns, &mut encoder)?;
-        let shown = self.state.targets.len();
-        encode_gauge(
-            "hugepilot_targets",
-            "Targets that live",
-            Some((shown + self.targets_not_shown) as f64),
-            &mut encoder,
-        )?;
+        encode_gauge("hugepilot_targets", "Targets that live", Some(self.targets as f64), &mut encoder)?;
         let help = "Targets with so little on huge pages that they are not told one by one";
         encode_gauge("hugepilot_targets_not_shown", help, Some(self.targets_not_shown as f64), &mut encoder)?;
-        TARGET_GAUGES.iter().try_for_each(|gauge| encode_targets(gauge, &self.state.targets, &mut encoder))
+        TARGET_GAUGES.iter().try_for_each(|gauge| encode_targets(gauge, &self.state.targets, &mut encoder))?;
+        encode_targets_held_back(&self.state.targets, &mut encoder)
     }
 }
 
@@ -241,10 +247,29 @@ fn encode_targets(
     encoder: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     let mut metric = encoder.encode_descriptor(gauge.name, gauge.help, None, MetricType::Gauge)?;
-    targets.iter().filter_map(|target| Some((target, (gauge.value)(target)?))).try_for_each(|(target, value)| {
-        let labels = [("pid", target.pid.to_string()), ("name", target.name.clone())];
-        metric.encode_family(&labels)?.encode_gauge(&value)
+    targets
+        .iter()
+        .filter_map(|target| Some((target, (gauge.value)(target)?)))
+        .try_for_each(|(target, value)| metric.encode_family(&labels(target))?.encode_gauge(&value))
+}
+
+fn encode_targets_held_back(targets: &[TargetState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "1 while nothing is promoted in a target because of its control group's memory";
+    let mut metric = encoder.encode_descriptor("hugepilot_target_held_back", help, None, MetricType::Gauge)?;
+    targets.iter().filter_map(|target| Some((target, target.held_back?))).try_for_each(|(target, why)| {
+        let mut labels = labels(target);
+        labels.push(("reason".to_owned(), name(why)));
+        metric.encode_family(&labels)?.encode_gauge(&1.0)
     })
+}
+
+/// Those that its control group was assigned, or else the process.
+fn labels(target: &TargetState) -> Vec<(String, String)> {
+    if target.labels.is_empty() {
+        vec![("pid".to_owned(), target.pid.to_string()), ("name".to_owned(), target.name.clone())]
+    } else {
+        target.labels.clone().into_iter().collect()
+    }
 }
 
 #[cfg(test)]

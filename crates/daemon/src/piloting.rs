@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use heat::TrackerKind;
+use hugepilot_os::namespaces::join_control_groups_of_init;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::{Root, privilege};
 use pilot::engine::shared_state::SharedState;
@@ -36,6 +37,14 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     let stop = Stop::on(&[Signal::TERM, Signal::INT], SecondSignal::Waits)?;
     let reload = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(Signal::HUP.as_raw(), Arc::clone(&reload))?;
+    // A container has a namespace of its own, in which the groups of others have no names.
+    match join_control_groups_of_init() {
+        Ok(false) => {}
+        Ok(true) => say("reading control groups as process 1 names them"),
+        Err(error) => say(format_args!(
+            "programs are not found by control group or container: {error}; the daemon needs CAP_SYS_ADMIN for that"
+        )),
+    }
     let shared_state = SharedState::default();
     let machine = Machine::new(observe::open(config.tracker)?, config.max_slowdown);
     let mut machine = machine.serving(shared_state.serving_time().clone());

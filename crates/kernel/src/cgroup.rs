@@ -44,7 +44,12 @@ impl Room {
 ///
 /// Errors: the process has ended (`is_gone`), a limit that is not a number.
 pub fn memory_room(root: &Root, pid: u32) -> Result<Option<Room>, KernelError> {
-    let Some(lineage) = Lineage::read(root, &pid.to_string(), "memory")? else { return Ok(None) };
+    let lineage = Lineage::read(root, &pid.to_string(), "memory")?;
+    lineage.map_or(Ok(None), |lineage| room_of(root, &lineage))
+}
+
+/// Of these groups, the one with the least room.
+pub(super) fn room_of(root: &Root, lineage: &Lineage) -> Result<Option<Room>, KernelError> {
     let mut tightest: Option<Room> = None;
     for group in &lineage.groups {
         if let Some(room) = read_room(root, lineage.version, &lineage.mount.point, group)? {
@@ -201,13 +206,25 @@ pub(super) struct Lineage {
 impl Lineage {
     /// Reads it for a process, by id or `self`; `None` where the controller is not mounted, or the group is outside the mount.
     pub(super) fn read(root: &Root, process: &str, controller: &str) -> Result<Option<Self>, KernelError> {
-        let text = root.text(&format!("proc/{process}/cgroup"))?;
         let mounts = optional(mounts::read(root))?.unwrap_or_default();
+        Self::among(&mounts, root, process, controller)
+    }
+
+    /// The same, with the mounts as they were read before.
+    pub(super) fn among(
+        mounts: &[Mount],
+        root: &Root,
+        process: &str,
+        controller: &str,
+    ) -> Result<Option<Self>, KernelError> {
+        let text = root.text(&format!("proc/{process}/cgroup"))?;
         let Some((version, group)) = group_of(&text, controller) else { return Ok(None) };
-        let Some(mount) = mounts.into_iter().find(|mount| version.has(mount, controller)) else { return Ok(None) };
+        // In a container the first mount may show the container's own group only.
+        let with_it = |mount: &&Mount| version.has(mount, controller) && mount.inside(group).is_some();
+        let Some(mount) = mounts.iter().find(with_it) else { return Ok(None) };
         let below = std::iter::successors(mount.inside(group), |below| Some(below.rsplit_once('/')?.0));
         let groups = below.take(DEPTH).map(str::to_owned).collect();
-        Ok(Some(Self { version, mount, groups }))
+        Ok(Some(Self { version, mount: mount.clone(), groups }))
     }
 }
 

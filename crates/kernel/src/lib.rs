@@ -14,6 +14,7 @@ pub mod cgroup;
 pub mod cpu;
 pub mod damon;
 mod error;
+pub mod group_memory;
 pub mod hugetlb;
 pub mod hugetlb_limits;
 pub mod iomem;

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::decide::Reason;
+use crate::engine::shared_state::TargetHeldBack;
 use crate::explain::Why;
 use crate::past_trials::EstimatedFrom;
 
@@ -134,6 +135,18 @@ pub fn held_back(why: HeldBack) -> &'static str {
         HeldBack::Pressure => "programs wait for memory (/proc/pressure/memory)",
         HeldBack::LittleAvailable => "little memory is available (MemAvailable)",
         HeldBack::NoContiguousMemory => "the last collapse found no contiguous memory",
+    }
+}
+
+/// Why nothing is promoted in one target, for people.
+pub fn target_held_back(why: TargetHeldBack) -> &'static str {
+    match why {
+        TargetHeldBack::NearMemoryLimit => {
+            "its control group is within 10 % of its memory limit; raise that (memory.max)"
+        }
+        TargetHeldBack::OomKilled => {
+            "the kernel killed a process of its control group for lack of memory; raise the limit (memory.max) and restart it"
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 use heat::units::{Address, Bytes, Nanos, Pages};
 use heat::{Heat, MemoryState, PageSet, TrackerKind};
 use hugepilot_os::stop::{Stop, Stopped};
+use kernel::group_memory::GroupMemory;
 use kernel::probe::CollapseTimes;
 use kernel::process::{FamilyUsage, ProcessStatus};
 use kernel::target::{Process, TargetError};
@@ -90,6 +91,9 @@ pub trait World {
 
     /// The machine's memory, without our own pressure; None where it cannot be read.
     fn memory(&self, own: OwnPressure) -> Option<MemoryState>;
+
+    /// The memory of the control group that a process is in; None where that cannot be read.
+    fn group_memory(&self, process: Process) -> Option<GroupMemory>;
 
     /// Online processors.
     fn processors(&self) -> u64;

@@ -51,6 +51,8 @@ pub struct Config {
     pub give_back: bool,
     /// Where metrics are served, on this machine only; None disables them.
     pub metrics: Option<MetricsPlace>,
+    /// Whether agents set targets, so that without a `[[target]]` nothing else is observed.
+    pub agents: bool,
     /// How memory is reclaimed; None disables it.
     pub reclaim: Option<ReclaimOptions>,
     /// Which processes are piloted.
@@ -70,6 +72,7 @@ impl Default for Config {
             min_size: Bytes(16 << 20),
             give_back: true,
             metrics: None,
+            agents: false,
             reclaim: None,
             scope: Scope::new(Vec::new(), Vec::new()),
         }
@@ -121,12 +124,12 @@ impl Config {
 
     /// Whether it promotes nothing and reclaims nothing.
     pub fn only_observes(&self) -> bool {
-        self.reclaim.is_none() && self.scope.rules().iter().all(|rule| rule.mode == PilotMode::Observe)
+        self.reclaim.is_none() && !self.agents && self.scope.rules().iter().all(|rule| rule.mode == PilotMode::Observe)
     }
 
-    /// Whether it names a program, or how to reclaim memory.
+    /// Whether it names a program, leaves that to agents, or says how to reclaim memory.
     pub fn gives_something_to_do(&self) -> bool {
-        !self.scope.rules().is_empty() || self.reclaim.is_some()
+        !self.scope.rules().is_empty() || self.agents || self.reclaim.is_some()
     }
 
     /// Parses the text of a configuration.
@@ -143,6 +146,7 @@ impl Config {
         if let (Some(MetricsPlace::Socket { mode, .. }), Some(given)) = (&mut config.metrics, metrics_mode) {
             *mode = given;
         }
+        set(&mut config.agents, file.flag("agents")?);
         config.reclaim = file.table("reclaim")?.map(reclaim::options).transpose()?;
         let (targets, never) = (file.sections("target")?, file.sections("never")?);
         file.finish()?;
@@ -247,7 +251,8 @@ fn parse_mode(text: &str) -> Result<u32, String> {
     mode.ok_or_else(|| format!("'{text}' is no mode of a file: write \"0600\", \"0660\" or \"0666\""))
 }
 
-fn parse_weight(text: &str) -> Result<f64, String> {
+/// A weight against other targets. Errors: `text` is no number from 0.001 to 1000.
+pub fn parse_weight(text: &str) -> Result<f64, String> {
     let weight = text.parse().ok().filter(|weight| (0.001..=1000.0).contains(weight));
     weight.ok_or_else(|| format!("'{text}' is no weight: write a number from 0.001 to 1000, such as 2"))
 }
@@ -325,7 +330,7 @@ mod tests {
     fn every_key_arrives() {
         let text = "tracker = 'idle-page'\nwindow = '2s'\nallow-stall = true\nmax-cpu = '0.5%'\nmax-growth = 0\n\
                     max-huge = '8G'\ninclude-shared = true\ninclude-interleaved = true\nmax-slowdown = '20%'\nfairness = 'share'\nmin-size = '1G'\n\
-                    give-back = false\nmetrics = '[::1]:80'\n[[target]]\npid = 7\nname = 'a*'\nexe = '/b'\ncgroup = '/c'\n\
+                    give-back = false\nmetrics = '[::1]:80'\nagents = true\n[[target]]\npid = 7\nname = 'a*'\nexe = '/b'\ncgroup = '/c'\n\
                     unit = 'u@*'\ncontainer = 'abcdef'\nuser = 104\nchildren = true\nweight = 2\nmode = 'observe'\n[[never]]\nname = 'd'\n";
         let matcher = Matcher {
             pid: Some(Pid::Number(7)),
@@ -357,6 +362,7 @@ mod tests {
             min_size: Bytes(1 << 30),
             give_back: false,
             metrics: Some("[::1]:80".parse().unwrap()),
+            agents: true,
             reclaim: None,
             scope: Scope::new(
                 vec![Rule { matcher, children: true, weight: 2.0, mode: PilotMode::Observe }],

@@ -14,6 +14,7 @@ use pilot::clients::Place;
 use pilot::engine::shared_state::{SharedState, State, TargetState};
 
 use crate::control::protocol::{Reply, Request};
+use crate::control::target_set::TargetSet;
 
 /// The user at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +84,24 @@ pub(super) fn answer(request: Request, peer: Peer, shared_state: &SharedState) -
             Ok((place, list)) => Ok(Answer::Tracked { place, list }),
             Err(error) => Err(error.to_string()),
         },
+        Request::SetTargets(set) => set_targets(set, peer, shared_state).map(Answer::Now),
     }
+}
+
+/// Only root: a target may be any user's process.
+fn set_targets(set: TargetSet, peer: Peer, shared_state: &SharedState) -> Result<Reply, String> {
+    if !peer.is_root() {
+        return Err("only root may set targets; an agent that sets them runs as root, and needs no capability for it"
+            .to_owned());
+    }
+    let assignments = set.assignments().map_err(|error| error.to_string())?;
+    if !shared_state.assign(&set.owner, assignments) {
+        return Err(format!(
+            "too many owners of targets; end one of them, or restart the daemon, before {} sets some",
+            set.owner
+        ));
+    }
+    Ok(Reply::TargetsSet { targets: set.targets.len() as u64, owner: set.owner })
 }
 
 fn one_or_all(pid: Option<u32>, peer: Peer, shared_state: &SharedState) -> Result<Option<Process>, String> {

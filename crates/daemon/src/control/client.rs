@@ -12,6 +12,7 @@ use pilot::engine::shared_state::State;
 
 use crate::control::ControlError;
 use crate::control::protocol::{LONGEST_REPLY, Reply, Request};
+use crate::control::target_set::TargetSet;
 
 /// Time for a daemon to accept and to take a request.
 const CONNECTING: Duration = Duration::from_secs(2);
@@ -68,6 +69,16 @@ impl ControlClient {
     pub fn give_back(&self, pid: u32) -> Result<u64, ControlError> {
         match self.ask(Request::GiveBack(pid))? {
             Reply::GivenBack { regions, .. } => Ok(regions),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    /// Has the daemon pilot these control groups, in place of those that the same owner set before.
+    ///
+    /// Errors: as [`ControlClient::status`]; only root may set targets.
+    pub fn set_targets(&self, set: TargetSet) -> Result<(), ControlError> {
+        match self.ask(Request::SetTargets(set))? {
+            Reply::TargetsSet { .. } => Ok(()),
             other => Err(self.unexpected(other)),
         }
     }

@@ -16,7 +16,7 @@ use rustix::event::PollFlags;
 use rustix::net::sockopt::socket_peercred;
 
 use crate::control::answer::{Answer, Peer, answer};
-use crate::control::protocol::{LONGEST_REPLY, LONGEST_REQUEST, Reply, Request, RequestError};
+use crate::control::protocol::{LONGEST_REPLY, LONGEST_REQUEST, LONGEST_SET, Reply, Request, RequestError};
 use crate::nonblocking::{read_more, write_more};
 
 /// The notices that a tracked client may send within a second; lists come ten times a second at most.
@@ -144,7 +144,7 @@ impl Connection {
             },
             Stage::Tracked(tracked) => tracked.read_notices(&mut self.stream),
             // Who is late may be the daemon, on a busy machine: a request that is there counts.
-            Stage::Asked(text) => match read_line(&mut self.stream, text) {
+            Stage::Asked(text) => match read_line(&mut self.stream, text, self.peer) {
                 Ok(None) if !late => Going::On,
                 Ok(None) | Err(_) => Going::Over,
                 Ok(Some(request)) => self.answer(request, shared_state, bounds, room),
@@ -234,14 +234,26 @@ impl AsFd for Connection {
 /// is ignored.
 ///
 /// Errors: the client has disconnected, or sent nothing.
-fn read_line(stream: &mut UnixStream, text: &mut Vec<u8>) -> io::Result<Option<Result<Request, RequestError>>> {
-    let Some(count) = read_more(stream, text, LONGEST_REQUEST)? else { return Ok(None) };
-    match text.iter().position(|&byte| byte == b'\n') {
+fn read_line(
+    stream: &mut UnixStream,
+    text: &mut Vec<u8>,
+    peer: Peer,
+) -> io::Result<Option<Result<Request, RequestError>>> {
+    let Some(count) = read_more(stream, text, LONGEST_SET)? else { return Ok(None) };
+    let longest = if peer.is_root() && may_set_targets(text) { LONGEST_SET } else { LONGEST_REQUEST };
+    let read_before = text.len() - count;
+    match text[read_before..].iter().position(|&byte| byte == b'\n') {
         _ if text.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
-        Some(end) => Ok(Some(Request::parse(&text[..end]))),
-        None if count == 0 || text.len() > LONGEST_REQUEST => Ok(Some(Request::parse(text))),
+        Some(end) => Ok(Some(Request::parse(&text[..read_before + end]))),
+        None if count == 0 || text.len() > longest => Ok(Some(Request::parse(text))),
         None => Ok(None),
     }
+}
+
+/// Whether the beginning of a request names the only command that may be long.
+fn may_set_targets(text: &[u8]) -> bool {
+    let command = b"set-targets";
+    text.len() <= LONGEST_REQUEST || text[..LONGEST_REQUEST].windows(command.len()).any(|bytes| bytes == command)
 }
 
 impl Tracked {

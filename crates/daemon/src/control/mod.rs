@@ -12,6 +12,7 @@ mod connection;
 mod error;
 pub mod protocol;
 mod server;
+pub mod target_set;
 
 pub use client::ControlClient;
 pub use error::ControlError;

@@ -15,10 +15,14 @@ use hps::wire::{self, Track, WireError};
 use pilot::engine::shared_state::State;
 use serde::{Deserialize, Serialize};
 
+use crate::control::target_set::{GroupTarget, TargetSet, TargetSetError};
+
 /// The version in every line but `track` and its reply ([`wire::VERSION`]).
 pub const VERSION: u32 = 1;
 /// Maximum length of a request in bytes, without its line break.
 pub const LONGEST_REQUEST: usize = 4 << 10;
+/// The same for a set of targets, which only root may send.
+pub const LONGEST_SET: usize = 1 << 20;
 /// Maximum length of a reply in bytes.
 pub const LONGEST_REPLY: usize = 64 << 20;
 
@@ -35,6 +39,8 @@ pub enum Request {
     GiveBack(u32),
     /// Report which pages of the client's own memory are active, for as long as the connection lasts.
     Track(Track),
+    /// Pilot these control groups, in place of those that the same owner set before.
+    SetTargets(TargetSet),
 }
 
 /// What a client receives.
@@ -62,6 +68,13 @@ pub enum Reply {
         /// How many regions were split.
         regions: u64,
     },
+    /// The owner's targets are these from now on.
+    TargetsSet {
+        /// Who set them.
+        owner: String,
+        /// How many.
+        targets: u64,
+    },
     /// The client's process is tracked from now on; the descriptor of its list comes with this line.
     Tracked {},
     /// Nothing was done, for this reason.
@@ -72,7 +85,7 @@ pub enum Reply {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum RequestError {
-    #[error("the request is longer than {LONGEST_REQUEST} bytes")]
+    #[error("the request is longer than {LONGEST_REQUEST} bytes, or a set of targets longer than {LONGEST_SET}")]
     TooLong,
     #[error("not a request: {0}. Expected is a line such as {{\"version\":1,\"command\":\"pause\",\"pid\":4242}}")]
     Malformed(#[from] serde_json::Error),
@@ -98,8 +111,14 @@ pub enum RequestError {
     WithoutTrack,
     #[error("only 'track' takes a field of that name")]
     WithTrack,
+    #[error("'set-targets' takes the fields owner and targets, and no other")]
+    WithoutTargets,
+    #[error("only 'set-targets' takes the fields owner and targets")]
+    WithTargets,
     #[error(transparent)]
     Track(#[from] WireError),
+    #[error(transparent)]
+    Targets(#[from] TargetSetError),
 }
 
 /// Read first, because another version may have other fields.
@@ -133,6 +152,10 @@ struct RequestLine {
     pid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     track: Option<Track>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    targets: Option<Vec<GroupTarget>>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -143,6 +166,7 @@ enum Command {
     Resume,
     GiveBack,
     Track,
+    SetTargets,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -162,12 +186,28 @@ impl Request {
     /// that its command does not take.
     pub fn parse(line: &[u8]) -> Result<Self, RequestError> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
-        if line.len() > LONGEST_REQUEST {
+        let versioned = serde_json::from_slice::<Versioned>(line);
+        let sets_targets = versioned.as_ref().is_ok_and(|line| line.command == "set-targets");
+        if line.len() > if sets_targets { LONGEST_SET } else { LONGEST_REQUEST } {
             return Err(RequestError::TooLong);
         }
-        serde_json::from_slice::<Versioned>(line)?.check()?;
-        let RequestLine { command, pid, track, .. } = serde_json::from_slice(line)?;
+        versioned?.check()?;
+        let RequestLine { command, pid, track, owner, targets, .. } = serde_json::from_slice(line)?;
+        match (command, owner, targets) {
+            (Command::SetTargets, Some(owner), Some(targets)) if pid.is_none() && track.is_none() => {
+                let set = TargetSet { owner, targets };
+                set.assignments()?;
+                Ok(Request::SetTargets(set))
+            }
+            (Command::SetTargets, ..) => Err(RequestError::WithoutTargets),
+            (_, None, None) => Self::of_process(command, pid, track),
+            _ => Err(RequestError::WithTargets),
+        }
+    }
+
+    fn of_process(command: Command, pid: Option<u32>, track: Option<Track>) -> Result<Self, RequestError> {
         match (command, pid, track) {
+            (Command::SetTargets, ..) => Err(RequestError::WithoutTargets),
             (Command::Track, None, Some(track)) => {
                 track.check()?;
                 Ok(Request::Track(track))
@@ -185,14 +225,19 @@ impl Request {
 
     /// As a line, with its line break.
     pub fn line(&self) -> Vec<u8> {
+        let (mut owner, mut targets) = (None, None);
         let (command, pid) = match *self {
             Request::Status => (Command::Status, None),
             Request::Pause(pid) => (Command::Pause, pid),
             Request::Resume(pid) => (Command::Resume, pid),
             Request::GiveBack(pid) => (Command::GiveBack, Some(pid)),
             Request::Track(ref track) => return track.line(),
+            Request::SetTargets(ref set) => {
+                (owner, targets) = (Some(set.owner.clone()), Some(set.targets.clone()));
+                (Command::SetTargets, None)
+            }
         };
-        line(&RequestLine { version: VERSION, command, pid, track: None })
+        line(&RequestLine { version: VERSION, command, pid, track: None, owner, targets })
     }
 }
 
@@ -243,9 +288,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::control::target_set::GroupMode;
 
     const TRACK: &str =
         r#"{"version":2,"command":"track","track":{"signal":38,"threshold_pages":512,"interval_ms":1000}}"#;
+
+    const SET: &str =
+        r#"{"version":1,"command":"set-targets","owner":"kubernetes","targets":[{"cgroups":["/a"],"mode":"off"}]}"#;
+
+    fn set() -> TargetSet {
+        let target = GroupTarget { cgroups: vec!["/a".to_owned()], mode: GroupMode::Off, ..GroupTarget::default() };
+        TargetSet { owner: "kubernetes".to_owned(), targets: vec![target] }
+    }
 
     fn refusal(line: &str) -> String {
         Request::parse(line.as_bytes()).unwrap_err().to_string()
@@ -260,6 +314,7 @@ mod tests {
             (r#"{"version":1,"command":"resume","pid":7}"#, Request::Resume(Some(7))),
             (r#"{"version":1,"command":"give-back","pid":7}"#, Request::GiveBack(7)),
             (TRACK, Request::Track(track())),
+            (SET, Request::SetTargets(set())),
         ] {
             assert_eq!(Request::parse(line.as_bytes()).unwrap(), request);
             assert_eq!(String::from_utf8(request.line()).unwrap(), format!("{line}\n"));
@@ -269,6 +324,8 @@ mod tests {
         assert_eq!(text(Reply::Error("no".to_owned())), "{\"version\":1,\"track_version\":2,\"error\":\"no\"}\n");
         assert_eq!(text(Reply::Tracked {}), "{\"version\":2,\"tracked\":{}}\n");
         let given_back = Reply::GivenBack { pid: 4242, regions: 512 };
+        let targets_set = Reply::TargetsSet { owner: "a".to_owned(), targets: 3 };
+        assert_eq!(text(targets_set), "{\"version\":1,\"targets_set\":{\"owner\":\"a\",\"targets\":3}}\n");
         assert_eq!(text(given_back), "{\"version\":1,\"given_back\":{\"pid\":4242,\"regions\":512}}\n");
     }
 
@@ -282,10 +339,10 @@ mod tests {
                 r#"{"version":2,"command":"melt","weight":1}"#,
                 "version 2 of the protocol is not known here; expected is version 1",
             ),
-            (r#"{"version":1,"command":"melt"}"#, "expected one of `status`, `pause`, `resume`, `give-back`, `track`"),
+            (r#"{"version":1,"command":"melt"}"#, "`give-back`, `track`, `set-targets`"),
             (
                 r#"{"version":1,"command":"pause","pib":1}"#,
-                "unknown field `pib`, expected one of `version`, `command`, `pid`, `track`",
+                "unknown field `pib`, expected one of `version`, `command`, `pid`, `track`, `owner`, `targets`",
             ),
             (r#"{"version":1,"command":"pause","pid":-1}"#, "expected u32"),
             (r#"{"version":1,"command":"pause","pid":1,"pid":2}"#, "duplicate field `pid`"),
@@ -295,12 +352,24 @@ mod tests {
             (&TRACK.replace("\"command\"", "\"pid\":1,\"command\""), "a process is tracked only for itself"),
             (&TRACK.replace("\"track\",", "\"status\",").replace('2', "1"), "only 'track' takes a field"),
             (&TRACK.replace("512", "0"), "a threshold of 0 pages"),
+            (
+                r#"{"version":1,"command":"set-targets","owner":"a"}"#,
+                "'set-targets' takes the fields owner and targets",
+            ),
+            (&SET.replace("\"command\"", "\"pid\":1,\"command\""), "and no other"),
+            (&SET.replace("set-targets", "status"), "only 'set-targets' takes the fields"),
+            (&SET.replace("\"off\"", "\"odd\""), "unknown variant `odd`"),
+            (&SET.replace("\"mode\"", "\"kind\":1,\"mode\""), "unknown field `kind`"),
+            (&SET.replace("/a", "a"), "'a' of target 1 is no control group"),
         ] {
             assert!(refusal(line).contains(expected), "{line}: {}", refusal(line));
         }
         let deep = format!("{{\"version\":1,\"pid\":{}", "[".repeat(LONGEST_REQUEST - 19));
         assert!(refusal(&deep).contains("Expected is a line such as"), "{}", refusal(&deep));
         assert!(refusal(&" ".repeat(LONGEST_REQUEST + 1)).contains("longer than 4096 bytes"));
+        let padded = |length: usize| format!("{SET}{}", " ".repeat(length - SET.len()));
+        assert!(Request::parse(padded(LONGEST_SET).as_bytes()).is_ok());
+        assert!(refusal(&padded(LONGEST_SET + 1)).contains("longer than 1048576"));
     }
 
     #[test]
@@ -350,7 +419,31 @@ mod tests {
             any::<Option<u32>>().prop_map(Request::Resume),
             any::<u32>().prop_map(Request::GiveBack),
             any_track().prop_map(Request::Track),
+            any_set().prop_map(Request::SetTargets),
         ]
+    }
+
+    prop_compose! {
+        fn any_set()(
+            owner in "[a-z0-9-]{1,64}",
+            // Distinct, as two targets for one group would be refused.
+            groups in proptest::collection::btree_set("(/[a-z0-9 .-]{1,9}x){1,3}", 0..5),
+            weight in proptest::option::of(1..1000u32),
+            share in proptest::option::of(0..100u32),
+            labels in proptest::collection::btree_map("[a-oq-z][a-z0-9_]{0,8}x", "[^\\pC]{0,20}", 0..4),
+        ) -> TargetSet {
+            let limit = share.map(|share| format!("{share}%"));
+            let target = |group| GroupTarget {
+                cgroups: vec![group],
+                mode: GroupMode::Promote,
+                weight: weight.map(|weight| weight.to_string()),
+                max_growth: limit.clone(),
+                max_huge: limit.clone(),
+                max_slowdown: None,
+                labels: labels.clone(),
+            };
+            TargetSet { owner, targets: groups.into_iter().map(target).collect() }
+        }
     }
 
     prop_compose! {
@@ -401,6 +494,7 @@ mod tests {
             any::<(Option<u32>, bool)>().prop_map(|(pid, all_paused)| Reply::Resumed { pid, all_paused }),
             Just(Reply::Tracked {}),
             any::<(u32, u64)>().prop_map(|(pid, regions)| Reply::GivenBack { pid, regions }),
+            (".{0,9}", any::<u64>()).prop_map(|(owner, targets)| Reply::TargetsSet { owner, targets }),
             ".{0,60}".prop_map(Reply::Error),
         ]
     }

@@ -26,6 +26,7 @@ use tempfile::TempDir;
 use crate::control::connection::Bounds;
 use crate::control::protocol::{LONGEST_REQUEST, Reply};
 use crate::control::server::{MOST_CONNECTIONS, MOST_OF_ONE, MOST_OF_OTHERS};
+use crate::control::target_set::{GroupTarget, MOST_SET, TargetSet};
 use crate::control::{ControlClient, ControlError, ControlServer};
 
 const NOBODY: u32 = 65534;
@@ -243,6 +244,35 @@ fn users_command_their_own_processes_and_no_others() {
     assert_eq!(client.status().unwrap().targets.len(), 2);
     client.resume(Some(own.pid)).unwrap();
     assert!(!service.shared_state.is_paused(own));
+}
+
+#[test]
+fn root_sets_targets_many_at_once_and_nobody_else_does() {
+    let Some(()) = as_user(NOBODY, || ()) else { return };
+    let service = Service::start(Bounds::default());
+    let set = |cgroup: &str, count| {
+        let target = |number| GroupTarget {
+            cgroups: vec![format!("{cgroup}/{number}")],
+            labels: [("pod".to_owned(), "p".repeat(200))].into(),
+            ..GroupTarget::default()
+        };
+        TargetSet { owner: "kubernetes".to_owned(), targets: (0..count).map(target).collect() }
+    };
+    let assigned = |groups: [&str; 2]| {
+        let assigned = service.shared_state.take_assignments()?;
+        Some(groups.map(|group| assigned.of([&group.to_owned()]).is_some()))
+    };
+    let refused = as_user(NOBODY, || refusal(service.client().set_targets(set("/a", 1)))).expect("root");
+    assert!(refused.contains("only root may set targets"), "{refused}");
+    let many = as_user(NOBODY, || service.client().set_targets(set("/a", MOST_SET)).unwrap_err().to_string());
+    assert!(many.expect("root").contains("longer than 4096 bytes"));
+    assert_eq!(assigned(["/a/0", "/a/1"]), None, "nothing was changed");
+    service.client().set_targets(set("/a", MOST_SET)).expect("it is much longer than any other request");
+    assert_eq!(assigned(["/a/0", "/a/2047"]), Some([true, true]));
+    service.client().set_targets(set("/b", 1)).expect("in place of the former");
+    assert_eq!(assigned(["/a/0", "/b/0"]), Some([false, true]));
+    let wrong = refusal(service.client().set_targets(set("b", 1)));
+    assert!(wrong.contains("'b/0' of target 1 is no control group"), "{wrong}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heat::{HeldBack, RefusalReason, TrackerKind};
 use pilot::decide::Fairness;
-use pilot::engine::shared_state::BudgetState;
+use pilot::engine::shared_state::{BudgetState, TargetHeldBack};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -98,6 +98,27 @@ fn of_two_processes_with_one_id_the_later_is_shown() {
     let families = parse(&open_metrics(State { targets: vec![target(1, 100), target(2, 50)], ..State::default() }));
     let shown: Vec<f64> = families["hugepilot_target_huge_bytes"].samples.iter().map(|sample| sample.value).collect();
     assert_eq!(shown, [50.0]);
+}
+
+#[test]
+fn a_container_has_its_labels_and_no_process_id() {
+    let labels = BTreeMap::from(
+        [("pod", "web-0"), ("namespace", "shop")].map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
+    let target = |pid, huge, held_back| TargetState {
+        pid,
+        labels: labels.clone(),
+        huge_bytes: Bytes(huge),
+        held_back,
+        ..TargetState::default()
+    };
+    let targets = vec![target(1, 2, None), target(2, 4, Some(TargetHeldBack::OomKilled))];
+    let families = parse(&open_metrics(State { targets, ..State::default() }));
+    let [seen] = &families["hugepilot_target_huge_bytes"].samples[..] else { panic!("both are one series") };
+    assert_eq!((&seen.labels, seen.value), (&labels, 6.0));
+    let held_back = &families["hugepilot_target_held_back"].samples[0].labels;
+    assert_eq!((held_back["reason"].as_str(), held_back["pod"].as_str()), ("oom_killed", "web-0"));
+    assert_eq!(families["hugepilot_targets"].samples[0].value, 2.0);
 }
 
 proptest! {

@@ -8,6 +8,7 @@ pub mod file_cache;
 pub mod fork;
 pub mod heap;
 pub mod memory;
+pub mod namespaces;
 pub mod nodes;
 pub mod page_move;
 pub mod page_scan;

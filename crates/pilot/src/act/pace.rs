@@ -15,6 +15,8 @@ use crate::decide::{BackOff, Collapse, Throttle};
 #[derive(Clone, Debug)]
 pub struct Pacer {
     throttle: Throttle,
+    /// How much the program at hand may be slowed down, where that is less than others may.
+    own: Option<Slowdown>,
     next_step: Instant,
     /// None for callers that want one program done soon.
     back_off: Option<BackOff>,
@@ -23,7 +25,7 @@ pub struct Pacer {
 impl Pacer {
     /// The first step may be taken at once.
     pub fn new(max: Slowdown, now: Instant) -> Self {
-        Self { throttle: Throttle::new(max), next_step: now, back_off: None }
+        Self { throttle: Throttle::new(max), own: None, next_step: now, back_off: None }
     }
 
     /// Also rests, ever longer, while there is no contiguous memory.
@@ -41,6 +43,15 @@ impl Pacer {
         self.throttle.max()
     }
 
+    /// From now on a program is worked on that may be slowed down by `own` at most.
+    pub fn limit(&mut self, own: Option<Slowdown>) {
+        self.own = own;
+    }
+
+    fn rest_after(&self, held_up: Nanos) -> Nanos {
+        self.throttle.limited_to(self.own).rest_after(held_up)
+    }
+
     /// When the next step may be taken; in the past if at once.
     pub fn next_step(&self) -> Instant {
         self.next_step
@@ -48,7 +59,7 @@ impl Pacer {
 
     /// The time from one step to the next if each holds the program up this long.
     pub fn time_for(&self, held_up: Nanos) -> Nanos {
-        held_up + self.throttle.rest_after(held_up)
+        held_up + self.rest_after(held_up)
     }
 
     /// The number of such steps that fit in a time.
@@ -58,7 +69,7 @@ impl Pacer {
 
     /// Records a step, which held the program up and ends now. Preparing the next one may begin earlier, by the time that this preparation took.
     pub(super) fn stepped(&mut self, held_up: Nanos, preparing: Nanos, result: &io::Result<()>, now: Instant) {
-        let rest = Nanos(self.throttle.rest_after(held_up).0.saturating_sub(preparing.0));
+        let rest = Nanos(self.rest_after(held_up).0.saturating_sub(preparing.0));
         self.next_step = now + rest.duration();
         if let Some(back_off) = &mut self.back_off {
             let collapse = match result.as_ref().map_err(refusal_reason) {
@@ -97,6 +108,16 @@ mod tests {
         pacer.stepped(Nanos(MS), Nanos(9 * MS), &Ok(()), now);
         assert_eq!(pacer.next_step() - now, Duration::from_millis(90));
         assert_eq!(pacer.steps_within(Duration::from_secs(10), Nanos(MS)), 100);
+    }
+
+    #[test]
+    fn a_program_of_its_own_slowdown_is_promoted_more_slowly_and_never_faster() {
+        let mut pacer = Pacer::new(Slowdown(0.02), Instant::now());
+        let mut time_at = |own| {
+            pacer.limit(own);
+            pacer.time_for(Nanos(MS)).0 / MS
+        };
+        assert_eq!([time_at(None), time_at(Some(Slowdown(0.01))), time_at(Some(Slowdown(0.5)))], [100, 200, 100]);
     }
 
     #[test]

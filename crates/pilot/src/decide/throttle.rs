@@ -68,6 +68,11 @@ impl Throttle {
         self.share
     }
 
+    /// The same for a program that may be slowed down by `own` at most.
+    pub fn limited_to(self, own: Option<Slowdown>) -> Self {
+        Self { share: own.map_or(self.share, |own| self.share.min(own.0 * OF_COLLAPSES)), ..self }
+    }
+
     /// How long to rest after a step that held the program up this long.
     pub fn rest_after(&self, held_up: Nanos) -> Nanos {
         Nanos((held_up.0 as f64 * (1.0 / self.share - 1.0)) as u64)

@@ -6,15 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use heat::clearing::ClearPolicy;
-use heat::units::{Address, Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 use heat::{Heat, HeldBack, TrackerKind};
 use hugepilot_os::stop::Stop;
 use kernel::target::Process;
 use observe::{FaultRates, ObserveError, ObserveOptions, faults};
 
-use crate::act::{ActBounds, RegionResult};
+use crate::act::ActBounds;
 use crate::clients::Client;
 use crate::decide::{Demand, Fairness, Limits, OwnPressure, Plan, Spent, claim, decide};
 use crate::engine::client_budget::{ClientBudget, Room};
@@ -22,7 +21,8 @@ use crate::engine::member::Member;
 use crate::engine::pilot::Pilot;
 use crate::engine::pilot_summary::PilotSummary;
 use crate::engine::shared::{add_others, huge_in_any};
-use crate::engine::shared_state::{GiveBackRequest, SharedState};
+use crate::engine::shared_state::SharedState;
+use crate::engine::terms::KillsBefore;
 use crate::engine::watching::Watching;
 use crate::scope::{Enrolled, PilotMode, Scope};
 
@@ -46,8 +46,6 @@ const SCANS_OF_A_STEP: u32 = 4;
 const STEP: Duration = Duration::from_secs(2);
 /// How often memory is given back while it is short.
 const RELIEF: Duration = Duration::from_secs(5);
-/// A process whose regions could not all be split is asked again after this time.
-const GIVES_BACK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The rules for all programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,13 +66,13 @@ impl Default for Rules {
 
 /// All programs under the pilot.
 pub struct Fleet {
-    scope: Scope,
+    pub(super) scope: Scope,
     pub(super) rules: Rules,
     pub(super) shared_state: SharedState,
     /// The processes alive at the last census, large or small.
     pub(super) alive: Vec<Enrolled>,
-    next_census: Instant,
-    next_poll: Instant,
+    pub(super) next_census: Instant,
+    pub(super) next_poll: Instant,
     next_relief: Instant,
     next_showing: Instant,
     /// The living processes that were ever large enough.
@@ -97,7 +95,8 @@ pub struct Fleet {
     /// When piloting ends in any case; None if that is not known.
     ends: Option<Instant>,
     /// Processes asked to give back a moment ago.
-    gave_back: BTreeMap<Process, Instant>,
+    pub(super) gave_back: BTreeMap<Process, Instant>,
+    pub(super) kills_before: KillsBefore,
 }
 
 impl Fleet {
@@ -135,12 +134,13 @@ impl Fleet {
             began: now,
             ends: None,
             gave_back: BTreeMap::new(),
+            kills_before: KillsBefore::default(),
         }
     }
 
     /// Goes on with another scope and other rules, and keeps what it knows of programs.
     pub fn change(&mut self, scope: Scope, rules: Rules, now: Instant) {
-        let scope = scope.with_ids_of(&self.scope);
+        let scope = scope.in_place_of(&self.scope);
         (self.scope, self.rules, self.next_census, self.next_poll) = (scope, rules, now, now);
         // Only a scan shows which programs have too much or too little by the new rules.
         self.members.values_mut().for_each(|member| member.plan_anew(now));
@@ -167,6 +167,7 @@ impl Fleet {
 
     /// Serves everyone once, as far as that is due and affordable.
     pub fn step(&mut self, pilot: &mut Pilot<'_>, progress: &mut impl FnMut(&Self)) {
+        self.take_assignments(pilot);
         self.take_census(pilot);
         self.handle_requests(pilot);
         self.poll(pilot);
@@ -259,7 +260,7 @@ impl Fleet {
         let somebody_waits = !self.due(pilot).is_empty();
         self.own_pressure.note(pilot.busy(), pilot.now());
         self.shortage = pilot.world.memory(self.own_pressure).and_then(|state| state.shortage());
-        for &Enrolled { process, weight, mode } in &self.alive {
+        for &Enrolled { process, weight, mode, ref assigned } in &self.alive {
             let Some(status) = pilot.world.status(process) else { continue };
             self.largest = self.largest.max(status.vm_rss);
             if status.vm_rss < self.rules.min_size {
@@ -272,7 +273,7 @@ impl Fleet {
                 member.restore(process, pilot);
                 member
             });
-            (member.weight, member.mode) = (weight, mode);
+            member.enroll(weight, mode, assigned.as_ref(), now);
             member.notice(&status, now);
             if self.shared_state.is_paused(process) {
                 member.clear_demand(now);
@@ -372,7 +373,12 @@ impl Fleet {
     fn round(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
         pilot.world.work_for(Some(process))?;
         let stop = pilot.stop.or(self.shared_state.call());
+        let may_promote = self.may_promote(process, pilot);
         let member = &self.members[&process];
+        if member.is_unfinished() && !may_promote {
+            self.members.get_mut(&process).expect("due means known").plan_anew(pilot.now());
+            return Ok(());
+        }
         if member.next_scan > pilot.now() || member.is_unfinished() && !pilot.can_afford_a_scan() {
             let turn = self.turn(pilot, &stop);
             let member = self.members.get_mut(&process).expect("due means known");
@@ -380,7 +386,7 @@ impl Fleet {
         }
         let tells_use = self.is_contended(pilot) || self.gives_back() && self.members[&process].may_hold_waste();
         let Some((mut heat, faults)) = self.scan(process, tells_use, pilot, &stop)? else { return Ok(()) };
-        if self.members[&process].mode == PilotMode::Observe {
+        if !may_promote {
             self.note_forecast(process, heat, &faults, pilot);
             return Ok(());
         }
@@ -422,7 +428,8 @@ impl Fleet {
         stop: &Stop,
     ) -> Result<Option<(Heat, FaultRates)>, ObserveError> {
         let clearing = if self.is_one_of_many(process) { ClearPolicy::OneOfMany } else { pilot.watch.clearing };
-        let options = ObserveOptions { tell_use_of_huge, which_pages: false, clearing, ..pilot.watch };
+        let max_slowdown = self.members[&process].terms.slowdown_within(pilot.watch.max_slowdown);
+        let options = ObserveOptions { tell_use_of_huge, which_pages: false, clearing, max_slowdown, ..pilot.watch };
         self.count_faults(process, pilot);
         let member = self.members.get_mut(&process).expect("still known");
         let seen = member.scan(process, pilot, &options, stop);
@@ -447,11 +454,14 @@ impl Fleet {
         let limits = Limits {
             give_back: self.gives_back(),
             left_to_others: self.left_to_others(process).into_keys().collect(),
-            ..pilot.allowance.limits(heat.rss, &spent)
+            ..self.limits_of(process, heat.rss, &spent, &pilot.allowance)
         };
+        let most_of_its_own = self.own_max_huge(process, heat.rss);
         let member = self.members.get_mut(&process).expect("still known");
         member.faults_per_second = heat.faults_per_second();
+        member.forecast = None;
         member.claim = Demand { weight: member.weight, ..claim(heat, &member.limits(limits.clone()), &member.past) };
+        member.limit_claim(most_of_its_own);
         self.divide(pilot.allowance.max_huge);
         let member = &self.members[&process];
         let plan = decide(heat, &member.limits(limits), &member.past);
@@ -489,39 +499,6 @@ impl Fleet {
                 member.wait_longer(pilot.now());
             }
         }
-    }
-
-    /// Gives back what was requested, and leaves those processes alone.
-    fn handle_requests(&mut self, pilot: &mut Pilot<'_>) {
-        for GiveBackRequest { give_back, answer } in self.shared_state.take_requests() {
-            self.shared_state.pause(Some(give_back));
-            let done = self.give_all_back(give_back, pilot).map_err(|error| format!("{error:#}"));
-            // The requester may have gone.
-            let _gone = answer.send(done);
-        }
-    }
-
-    fn give_all_back(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<u64> {
-        let record = pilot.world.promotions(process)?;
-        if record.is_empty() {
-            return Ok(0);
-        }
-        let now = pilot.now();
-        self.gave_back.retain(|_, at| now < *at + GIVES_BACK_AGAIN);
-        anyhow::ensure!(
-            !self.gave_back.contains_key(&process),
-            "{} of its regions could not be split a moment ago; ask again in {} s",
-            record.len(),
-            GIVES_BACK_AGAIN.as_secs()
-        );
-        self.gave_back.insert(process, now);
-        let heat = pilot.world.survey(process)?;
-        let huge = heat.regions.iter().filter(|region| region.huge).map(|region| region.start);
-        let regions: Vec<Address> = huge.filter(|start| record.contains_key(start)).collect();
-        let member = self.members.get_mut(&process).context("it is not piloted here any more")?;
-        let results = member.give_back(process, &regions, &pilot.stop.clone(), pilot, &mut self.pilot_summary);
-        member.survey(process, pilot);
-        Ok(results.iter().filter(|result| RegionResult::is_done(result)).count() as u64)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::engine::pilot::{Acted, Pilot, on_record, promotions};
 use crate::engine::pilot_summary::{PilotSummary, ProgramSummary};
 use crate::engine::shared::{Piece, SharedView, mapped_small};
 use crate::engine::shared_state::ForecastState;
+use crate::engine::terms::Terms;
 use crate::engine::unfinished::Unfinished;
 use crate::scope::PilotMode;
 use crate::world::Promoted;
@@ -60,6 +61,7 @@ pub(super) struct Member {
     pub(super) parent: u32,
     pub(super) weight: f64,
     pub(super) mode: PilotMode,
+    pub(super) terms: Terms,
     /// What it would gain, where it is only observed.
     pub(super) forecast: Option<ForecastState>,
     pub(super) next_scan: Instant,
@@ -110,6 +112,7 @@ impl Member {
             parent: 0,
             weight,
             mode: PilotMode::default(),
+            terms: Terms::default(),
             forecast: None,
             next_scan: now,
             is_awaited: false,

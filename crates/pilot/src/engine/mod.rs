@@ -16,10 +16,12 @@ mod observing;
 mod pilot;
 mod pilot_summary;
 mod quota;
+mod requests;
 mod shared;
 pub mod shared_state;
 mod sharers;
 mod state;
+mod terms;
 mod unfinished;
 mod watching;
 

@@ -172,6 +172,11 @@ impl<'a> Pilot<'a> {
         self.pacer.max_slowdown()
     }
 
+    /// How much promoting may slow the next program down, where that is less than [`Pilot::max_slowdown`].
+    pub(super) fn limit_slowdown(&mut self, own: Option<Slowdown>) {
+        self.pacer.limit(own);
+    }
+
     /// For how long pages have been prepared and collapsed so far.
     pub(super) fn busy(&self) -> Nanos {
         self.busy

@@ -17,10 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::Clients;
 use crate::decide::{Fairness, GainPercent, Reason};
-use crate::scope::PilotMode;
+use crate::scope::{Assignment, Assignments, PilotMode};
 
 /// The most requests that wait for the loop; further ones are refused.
 const MOST_REQUESTS: usize = 64;
+/// Owners of assignments.
+const MOST_OWNERS: usize = 16;
 
 /// Upper bounds of the classes in which collapses are counted by duration, in nanoseconds; one more class has no bound.
 pub const COLLAPSE_CLASSES: [Nanos; 8] = [
@@ -135,6 +137,12 @@ pub struct TargetState {
     /// What is done to it.
     #[serde(default)]
     pub mode: PilotMode,
+    /// What its metrics are labelled with, where its control group was assigned labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Why nothing is promoted in it at present, although its mode says so; None if nothing in its control group holds it back.
+    #[serde(default)]
+    pub held_back: Option<TargetHeldBack>,
     /// What it would gain, where it is only observed and has been scanned.
     #[serde(default)]
     pub forecast: Option<ForecastState>,
@@ -171,6 +179,16 @@ pub struct TargetState {
     pub reasons: BTreeMap<Reason, u64>,
     /// The last few actions, oldest first.
     pub last_decisions: Vec<DecisionState>,
+}
+
+/// Why nothing is promoted in one target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetHeldBack {
+    /// Its control group is within a tenth of its memory limit.
+    NearMemoryLimit,
+    /// The kernel has killed a process of its control group for lack of memory since it became a target.
+    OomKilled,
 }
 
 /// What promoting would do for a target.
@@ -264,6 +282,8 @@ struct Pinned {
     paused: bool,
     paused_processes: BTreeSet<Process>,
     requests: Vec<GiveBackRequest>,
+    assigned: BTreeMap<String, Vec<Arc<Assignment>>>,
+    assigned_anew: bool,
     /// The process that the loop works on.
     at_work: Option<Process>,
 }
@@ -348,6 +368,32 @@ impl SharedState {
         std::mem::take(&mut self.pinned().requests)
     }
 
+    /// Assigns control groups in place of what this owner assigned before; nothing if that is the same. What several owners assign one group, the
+    /// first by name decides. Returns false, and changes nothing, if there are too many owners.
+    pub fn assign(&self, owner: &str, assignments: Vec<Assignment>) -> bool {
+        let mut pinned = self.pinned();
+        let before = pinned.assigned.get(owner).map_or(&[][..], Vec::as_slice);
+        if before.iter().map(Arc::as_ref).eq(&assignments) {
+            return true;
+        }
+        if !pinned.assigned.contains_key(owner) && pinned.assigned.len() >= MOST_OWNERS {
+            return false;
+        }
+        match assignments.is_empty() {
+            true => drop(pinned.assigned.remove(owner)),
+            false => drop(pinned.assigned.insert(owner.to_owned(), assignments.into_iter().map(Arc::new).collect())),
+        }
+        pinned.assigned_anew = true;
+        true
+    }
+
+    /// What all owners have assigned, if that has changed since the last call.
+    pub fn take_assignments(&self) -> Option<Assignments> {
+        let mut pinned = self.pinned();
+        let all = |pinned: &Pinned| Assignments::new(pinned.assigned.values().flatten().cloned());
+        std::mem::take(&mut pinned.assigned_anew).then(|| all(&pinned))
+    }
+
     /// Requested when the process that the loop works on is paused or to be given back, or all are paused: long operations then end early. Users'
     /// requests about their own processes end no other process's turn.
     pub fn call(&self) -> &Stop {
@@ -421,6 +467,26 @@ mod tests {
         assert!(called(&|| shared_state.pause(None)));
         shared_state.work_on(None);
         assert!(!shared_state.call().requested());
+    }
+
+    #[test]
+    fn an_owner_replaces_what_it_assigned_and_nothing_of_others() {
+        let shared_state = SharedState::default();
+        let of = |group: &str, owner_weight| Assignment { weight: owner_weight, ..Assignment::sample(&[group]) };
+        let weight = |assigned: &Assignments, group: &str| Some(assigned.of([&group.to_owned()])?.weight);
+        assert!(shared_state.take_assignments().is_none());
+        assert!(
+            shared_state.assign("b", vec![of("/1", 2.0), of("/2", 2.0)])
+                && shared_state.assign("a", vec![of("/1", 1.0)])
+        );
+        let assigned = shared_state.take_assignments().expect("they are new");
+        assert_eq!(["/1", "/2"].map(|group| weight(&assigned, group)), [Some(1.0), Some(2.0)], "the first by name");
+        assert!(shared_state.assign("a", vec![of("/1", 1.0)]) && shared_state.take_assignments().is_none(), "the same");
+        assert!(shared_state.assign("a", vec![of("/3", 1.0)]) && shared_state.assign("b", Vec::new()));
+        let assigned = shared_state.take_assignments().expect("they are new");
+        assert_eq!(["/1", "/2", "/3"].map(|group| weight(&assigned, group)), [None, None, Some(1.0)]);
+        assert!((1..MOST_OWNERS).all(|owner| shared_state.assign(&owner.to_string(), vec![of("/9", 1.0)])));
+        assert!(!shared_state.assign("c", vec![of("/9", 1.0)]) && shared_state.assign("a", vec![of("/9", 1.0)]));
     }
 
     #[test]

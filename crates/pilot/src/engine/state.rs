@@ -16,6 +16,7 @@ use crate::engine::pilot::Pilot;
 use crate::engine::quota::huge_once;
 use crate::engine::shared_state::{BudgetState, ClientState, DecisionResult, DecisionState, State, TargetState};
 use crate::engine::watching::Watching;
+use crate::scope::PilotMode;
 
 impl Fleet {
     /// The current state.
@@ -75,6 +76,8 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         uid: member.uid,
         weight: member.weight,
         mode: member.mode,
+        labels: member.terms.assigned.as_ref().map(|assigned| assigned.labels.clone()).unwrap_or_default(),
+        held_back: member.terms.held_back.filter(|_| member.mode != PilotMode::Observe),
         forecast: member.forecast,
         paused: false,
         rss_bytes: member.last.map_or(member.shared_rss + member.private_rss, |last| last.rss),

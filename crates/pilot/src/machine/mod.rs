@@ -22,6 +22,7 @@ use heat::{Heat, MemoryState, PageSet, TrackerKind};
 use hugepilot_os::nodes::PinnedTo;
 use hugepilot_os::run_directory::RUN_DIRECTORY;
 use hugepilot_os::stop::{Stop, Stopped};
+use kernel::group_memory::{GroupMemory, MemoryGroups};
 use kernel::memory::Meminfo;
 use kernel::pressure::Pressure;
 use kernel::probe::CollapseTimes;
@@ -47,6 +48,7 @@ pub use trial::{collapse_times, frees_empty_pages};
 /// This machine, observed with one tracker.
 pub struct Machine {
     root: Root,
+    groups: MemoryGroups,
     tracker: Box<dyn Tracker>,
     preparation: Preparation,
     faults: Faults,
@@ -65,8 +67,11 @@ impl Machine {
     pub fn new(tracker: Box<dyn Tracker>, max_slowdown: Slowdown) -> Self {
         let root = Root::host();
         let processors = cpu::online(&root).map_or(1, |online| online.len() as u64);
+        // Where they cannot be read, control groups limit nothing.
+        let groups = MemoryGroups::find(&root).unwrap_or_default();
         Self {
             root,
+            groups,
             tracker,
             preparation: Preparation::new(max_slowdown),
             faults: Faults::default(),
@@ -133,6 +138,10 @@ impl World for Machine {
         let memory = Meminfo::read(&self.root).ok()?;
         let pressure = Pressure::read(&self.root).ok().flatten().map(|pressure| own.leave_out(pressure.some));
         Some(MemoryState { total: memory.total, available: memory.available, pressure })
+    }
+
+    fn group_memory(&self, process: Process) -> Option<GroupMemory> {
+        self.groups.of(&self.root, process.pid).ok().flatten()
     }
 
     fn processors(&self) -> u64 {

@@ -226,7 +226,7 @@ impl<'a> Facts<'a> {
         self.exe.get_or_init(|| known(process::program(self.root, self.process.pid))).as_ref()
     }
 
-    fn groups(&self) -> &BTreeSet<String> {
+    pub(super) fn groups(&self) -> &BTreeSet<String> {
         self.groups.get_or_init(|| known(cgroup::groups(self.root, self.process.pid)).unwrap_or_default())
     }
 

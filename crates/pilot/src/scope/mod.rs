@@ -5,11 +5,14 @@
 //! A census may meet thousands of processes, so it reads little: the list of them and, for each, up to three files when it is new and ever less often
 //! afterwards. A selected process costs one file each time, so that its end is noticed.
 
+mod assigned;
 mod matcher;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use assigned::{Assignment, Assignments};
 pub use matcher::{ContainerId, Matcher, Pattern, Pid, UnknownUser, UserChoice};
 
 use crate::scope::matcher::Facts;
@@ -50,7 +53,7 @@ pub enum PilotMode {
 }
 
 /// A process under the pilot.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Enrolled {
     /// Which one.
     pub process: Process,
@@ -58,6 +61,8 @@ pub struct Enrolled {
     pub weight: f64,
     /// What is done to it.
     pub mode: PilotMode,
+    /// What was assigned to its control group.
+    pub assigned: Option<Arc<Assignment>>,
 }
 
 /// The programs under a pilot.
@@ -65,6 +70,8 @@ pub struct Enrolled {
 pub struct Scope {
     rules: Vec<Rule>,
     never: Vec<Matcher>,
+    /// What control groups were assigned; it comes before the rules.
+    assigned: Assignments,
     /// The pilot's own process.
     itself: u32,
     /// Whether ids and control groups have been looked up.
@@ -83,6 +90,9 @@ struct Known {
     matched: BTreeSet<usize>,
     /// Rules that selected an ancestor with its descendants.
     inherited: BTreeSet<usize>,
+    /// Its control groups; None where they were not read, because nothing was assigned.
+    groups: Option<BTreeSet<String>>,
+    assigned: Option<Arc<Assignment>>,
     judged_again: Instant,
     interval: Duration,
 }
@@ -90,7 +100,8 @@ struct Known {
 impl Scope {
     /// The first rule that matches a process, or selects it as a descendant, counts; processes that `never` matches are not selected.
     pub fn new(rules: Vec<Rule>, never: Vec<Matcher>) -> Self {
-        Self { rules, never, itself: std::process::id(), bound: false, known: BTreeMap::new() }
+        let (assigned, known) = (Assignments::default(), BTreeMap::new());
+        Self { rules, never, assigned, itself: std::process::id(), bound: false, known }
     }
 
     /// One process, with its descendants if wanted.
@@ -111,8 +122,21 @@ impl Scope {
         &self.never
     }
 
-    /// The same scope; ids that the earlier one also names stay bound to the processes that had them then.
-    pub fn with_ids_of(mut self, earlier: &Scope) -> Self {
+    /// Assigns control groups what is done to their processes, in place of what was assigned before.
+    pub fn assign(&mut self, assigned: Assignments, now: Instant) {
+        self.assigned = assigned;
+        for known in self.known.values_mut() {
+            match &known.groups {
+                Some(groups) => known.assigned = self.assigned.of(groups).cloned(),
+                None => known.judged_again = now,
+            }
+        }
+    }
+
+    /// The same scope in place of an earlier one: ids that both name stay bound to the processes that had them then, and what was assigned to control
+    /// groups stays so.
+    pub fn in_place_of(mut self, earlier: &Scope) -> Self {
+        self.assigned = earlier.assigned.clone();
         let matchers = earlier.rules.iter().map(|rule| &rule.matcher).chain(&earlier.never);
         let known: BTreeMap<u32, Process> = matchers
             .filter_map(|matcher| match matcher.pid? {
@@ -143,7 +167,9 @@ impl Scope {
 
     /// The ids of possible processes, ascending: where rules name all of them, no other process is read.
     fn candidates(&self, root: &Root) -> Vec<u32> {
-        if let Some(named) = self.rules.iter().map(Rule::only).collect::<Option<BTreeSet<u32>>>() {
+        if let Some(named) = self.rules.iter().map(Rule::only).collect::<Option<BTreeSet<u32>>>()
+            && self.assigned.is_empty()
+        {
             return named.into_iter().collect();
         }
         root.numbered_entries("proc").unwrap_or_else(|error| {
@@ -192,12 +218,15 @@ impl Scope {
                 matched.insert(place);
             }
         }
+        let groups = (!self.assigned.is_empty()).then(|| facts.groups().clone());
         Known {
             process,
             parent: stat.parent,
             barred,
             matched,
             inherited: before.map(|known| known.inherited).unwrap_or_default(),
+            assigned: groups.as_ref().and_then(|groups| self.assigned.of(groups).cloned()),
+            groups,
             judged_again: now + interval + spread,
             interval,
         }
@@ -232,9 +261,17 @@ impl Scope {
     }
 
     fn enrolled(&self, known: &Known) -> Option<Enrolled> {
+        let process = known.process;
+        if known.barred {
+            return None;
+        }
+        if let Some(assigned) = &known.assigned {
+            let (weight, mode) = (assigned.weight, assigned.mode?);
+            return Some(Enrolled { process, weight, mode, assigned: Some(Arc::clone(assigned)) });
+        }
         let rule = known.matched.first().into_iter().chain(known.inherited.first()).min()?;
         let Rule { weight, mode, .. } = self.rules[*rule];
-        (!known.barred).then_some(Enrolled { process: known.process, weight, mode })
+        Some(Enrolled { process, weight, mode, assigned: None })
     }
 }
 
@@ -358,10 +395,8 @@ mod tests {
         assert_eq!(pids(&scope.census(&root, now)), NOBODY);
         write(&root, 5, "db", 1, 3);
         let enrolled = scope.census(&root, now);
-        assert_eq!(
-            enrolled,
-            [Enrolled { process: Process { pid: 5, start_ticks: 3 }, weight: 1.0, mode: PilotMode::Promote }]
-        );
+        let process = Process { pid: 5, start_ticks: 3 };
+        assert_eq!(enrolled, [Enrolled { process, weight: 1.0, mode: PilotMode::Promote, assigned: None }]);
     }
 
     #[test]
@@ -420,7 +455,7 @@ mod tests {
             (vec![], vec![])
         );
         assert_eq!(
-            pids(&of(5).with_ids_of(&known).census(&root, Instant::now())),
+            pids(&of(5).in_place_of(&known).census(&root, Instant::now())),
             NOBODY,
             "reading the rules anew does not change that"
         );
@@ -444,6 +479,41 @@ mod tests {
         assert_eq!(taken(Matcher { cgroup: directory, ..Matcher::default() }), [5]);
         assert_eq!(taken(Matcher { exe: Some("/usr/bin/*".parse().unwrap()), ..Matcher::default() }), [5]);
         assert_eq!(taken(named("sh")), [6]);
+    }
+
+    fn enter(root: &Root, pid: u32, group: &str) {
+        fs::write(root.path(&format!("proc/{pid}/cgroup")), format!("4:memory:{group}\n0::/x\n")).unwrap();
+    }
+
+    #[test]
+    fn what_is_assigned_to_a_group_comes_before_the_rules_and_counts_at_once() {
+        let (_tree, root) = tree(&[(5, "db", 1, 1), (6, "db", 1, 1), (7, "db", 1, 1), (8, "logger", 1, 1)]);
+        let groups = [(5, "/pods/a"), (6, "/pods/a/sub"), (7, "/pods/b"), (8, "/pods/a")];
+        groups.into_iter().for_each(|(pid, group)| enter(&root, pid, group));
+        let mut scope = scope(&[rule("db", false, 3.0)], &[named("logger")]);
+        let now = Instant::now();
+        assert_eq!(taken(&scope.census(&root, now)), [(5, 3.0), (6, 3.0), (7, 3.0)]);
+        let assign = |assignments: [Assignment; 2]| Assignments::new(assignments.map(Arc::new));
+        let off = |group| Assignment { mode: None, ..Assignment::sample(&[group]) };
+        scope.assign(assign([Assignment::sample(&["/pods/a"]), off("/pods/b")]), now);
+        let enrolled = scope.census(&root, now);
+        assert_eq!(taken(&enrolled), [(5, 1.0), (6, 1.0)], "7 is off, and 8 is never piloted");
+        assert!(enrolled.iter().all(|each| each.assigned.is_some()));
+        // Nothing is read anew for it.
+        [5, 6, 7].into_iter().for_each(|pid| enter(&root, pid, "/elsewhere"));
+        scope.assign(assign([Assignment::sample(&["/pods/b"]), off("/pods/a/sub")]), now);
+        assert_eq!(taken(&scope.census(&root, now)), [(5, 3.0), (7, 1.0)]);
+        assert_eq!(taken(&scope.clone().in_place_of(&scope).census(&root, now)), [(5, 3.0), (7, 1.0)]);
+    }
+
+    #[test]
+    fn without_any_rule_those_that_are_assigned_are_found() {
+        let (_tree, root) = tree(&[(5, "db", 1, 1)]);
+        enter(&root, 5, "/pods/a");
+        let mut scope = scope(&[], &[]);
+        assert_eq!(pids(&scope.census(&root, Instant::now())), NOBODY);
+        scope.assign(Assignments::new([Arc::new(Assignment::sample(&["/pods/a"]))]), Instant::now());
+        assert_eq!(pids(&scope.census(&root, Instant::now())), [5]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use heat::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
 use heat::{Heat, MemoryState, PageSet, TrackerKind, WalkCost};
 use hugepilot_os::stop::{Stop, Stopped};
 use kernel::KernelError;
+use kernel::group_memory::GroupMemory;
 use kernel::probe::CollapseTimes;
 use kernel::process::{FamilyUsage, ProcessStatus};
 use kernel::target::{Process, TargetError};
@@ -318,6 +319,10 @@ impl World for Handle {
         Some(MemoryState { total: Bytes(machine.total), available: machine.available(), pressure })
     }
 
+    fn group_memory(&self, _: Process) -> Option<GroupMemory> {
+        None
+    }
+
     fn processors(&self) -> u64 {
         2
     }
@@ -325,7 +330,12 @@ impl World for Handle {
     fn census(&mut self, _: &mut Scope) -> Vec<Enrolled> {
         let machine = &mut *self.0.borrow_mut();
         machine.spend(Nanos(machine.programs.len() as u64 * STATUS.0));
-        let enrolled = |program: &Program| Enrolled { process: program.process, weight: 1.0, mode: program.mode() };
+        let enrolled = |program: &Program| Enrolled {
+            process: program.process,
+            weight: 1.0,
+            mode: program.mode(),
+            assigned: None,
+        };
         machine.programs.values().map(enrolled).collect()
     }
 

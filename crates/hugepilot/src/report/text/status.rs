@@ -166,6 +166,7 @@ fn remark(target: &TargetState) -> String {
     match &target.left_alone {
         _ if target.paused => "paused".to_owned(),
         Some(why) => printable(why, REASON_LIMIT),
+        None if target.held_back.is_some() => target.held_back.map_or("", words::target_held_back).to_owned(),
         None if target.mode == PilotMode::Observe => observed_only(target),
         None if target.promoted_bytes == Bytes(0) => nothing_promoted(target),
         None => String::new(),

@@ -2,6 +2,7 @@
 //!
 //! Owns: starting, configuring and querying a daemon. Never touches: the machine's own daemon, its socket or its configuration.
 
+mod assigned;
 mod clients;
 mod cost;
 mod fairness;
@@ -27,6 +28,7 @@ use crate::support::{Ended, Program, Ran, binary, daemon_binary, finish, list, p
 pub fn trials() -> Vec<libtest_mimic::Trial> {
     let modules = [
         scope::trials(),
+        assigned::trials(),
         steering::trials(),
         fairness::trials(),
         sharing::trials(),

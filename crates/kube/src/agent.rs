@@ -1,0 +1,185 @@
+//! The agent: watches the cluster, and tells the daemon.
+//!
+//! Owns: when the daemon is told, and what happens while the API server or the daemon is away. Never touches: what follows from a pod.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use daemon::control::ControlClient;
+use daemon::control::target_set::TargetSet;
+use futures_util::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::core::PartialObjectMeta;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::annotations::{Annotations, ours};
+use crate::args::AgentArgs;
+use crate::gauges::AgentGauges;
+use crate::metrics;
+use crate::node::{NodePlan, NodePods};
+use crate::pod_events::{PodEvents, event};
+
+/// The daemon is told of changes after this time, together with others that come meanwhile.
+const SOON: Duration = Duration::from_millis(300);
+/// A daemon that has restarted knows no targets, so it is told again and again.
+const AGAIN: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
+/// A daemon that cannot be reached is tried again after this time.
+const RETRY: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 2_000 });
+
+/// What a watch said, or why it did not.
+type Watched<T> = Result<Event<T>, watcher::Error>;
+
+/// Runs until SIGTERM or SIGINT. What the daemon was told stays so afterwards.
+///
+/// Errors: there is no way to the API server in the environment, or metrics cannot be served.
+pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
+    let config = kube::Config::infer().await.context(
+        "there is no API server to watch: run hugepilot-kube in a pod with a service account, or with KUBECONFIG",
+    )?;
+    let client = Client::try_from(config)?;
+    let gauges = Arc::new(AgentGauges::default());
+    metrics::serve(&args.metrics, Arc::clone(&gauges)).await?;
+    let (mut end, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let agent = Agent::new(&args, client.clone(), gauges);
+    tokio::select! {
+        () = agent.go_on(pods(&client, &args.node), namespaces(&client)) => Ok(()),
+        _ = end.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    }
+}
+
+/// The pods of one node, from the API server's cache: with thousands of nodes each list from storage counts.
+fn pods(client: &Client, node: &str) -> impl Stream<Item = Watched<Pod>> + Unpin {
+    let of_node = Config::default().any_semantic().fields(&format!("spec.nodeName={node}"));
+    watcher(Api::all(client.clone()), of_node).default_backoff().boxed()
+}
+
+/// Namespaces, without what they contain.
+fn namespaces(client: &Client) -> impl Stream<Item = Watched<(String, Annotations)>> + Unpin {
+    let all = watcher(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), Config::default().any_semantic());
+    let of = |object: PartialObjectMeta<Namespace>| {
+        (object.metadata.name.unwrap_or_default(), ours(object.metadata.annotations.as_ref()))
+    };
+    let each = move |event| match event {
+        Event::Apply(object) => Event::Apply(of(object)),
+        Event::Delete(object) => Event::Delete(of(object)),
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(of(object)),
+        Event::InitDone => Event::InitDone,
+    };
+    all.default_backoff().map(move |watched| watched.map(each)).boxed()
+}
+
+/// Which watches worked when they were last tried.
+#[derive(Default)]
+struct Watching {
+    pods: bool,
+    namespaces: bool,
+}
+
+struct Agent {
+    args: AgentArgs,
+    node: NodePods,
+    watching: Watching,
+    gauges: Arc<AgentGauges>,
+    recorder: Recorder,
+    told: PodEvents,
+    /// What was last said of a daemon that cannot be reached.
+    complaint: Option<String>,
+    /// When the daemon is told next.
+    next: Instant,
+}
+
+impl Agent {
+    fn new(args: &AgentArgs, client: Client, gauges: Arc<AgentGauges>) -> Self {
+        let reporter = Reporter { controller: "hugepilot".to_owned(), instance: Some(args.node.clone()) };
+        let recorder = Recorder::new(client, reporter);
+        let (node, watching, told) = (NodePods::default(), Watching::default(), PodEvents::default());
+        Self { args: args.clone(), node, watching, gauges, recorder, told, complaint: None, next: Instant::now() }
+    }
+
+    async fn go_on(
+        mut self,
+        mut pods: impl Stream<Item = Watched<Pod>> + Unpin,
+        mut namespaces: impl Stream<Item = Watched<(String, Annotations)>> + Unpin,
+    ) {
+        loop {
+            tokio::select! {
+                Some(watched) = pods.next() => {
+                    self.watching.pods = watched.is_ok();
+                    self.note(watched, NodePods::note_pod);
+                }
+                Some(watched) = namespaces.next() => {
+                    self.watching.namespaces = watched.is_ok();
+                    self.note(watched, NodePods::note_namespace);
+                }
+                () = tokio::time::sleep_until(self.next.into()) => self.tell().await,
+            }
+        }
+    }
+
+    /// Without an API server the agent goes on with what it knew; the streams try again, ever more rarely.
+    fn note<T>(&mut self, watched: Watched<T>, note: impl FnOnce(&mut NodePods, Event<T>)) {
+        self.gauges.watching.set((self.watching.pods && self.watching.namespaces).into());
+        match watched {
+            Ok(event) => {
+                note(&mut self.node, event);
+                self.next = self.next.min(Instant::now() + SOON);
+            }
+            Err(error) => tracing::warn!("the API server cannot be watched, and pods stay as they were: {error}"),
+        }
+    }
+
+    /// Tells the daemon the targets, and pods what is new.
+    async fn tell(&mut self) {
+        let now = Instant::now();
+        self.next = now + AGAIN;
+        let Some(plan) = self.node.plan(&self.args.defaults.settings(), &self.args.cgroup_root) else { return };
+        self.show(&plan);
+        let reached = set_targets(self.args.socket.clone(), plan.set).await;
+        self.note_daemon(reached);
+        for (pod, notice) in self.told.news(&plan.notices, now) {
+            let (event, about) = event(&pod, &notice);
+            // Nothing else waits for the API server.
+            let recorder = self.recorder.clone();
+            tokio::spawn(async move {
+                if let Err(error) = recorder.publish(&event, &about).await {
+                    tracing::warn!("cannot tell of pod {}/{}: {error}", pod.namespace, pod.name);
+                }
+            });
+        }
+    }
+
+    fn show(&self, plan: &NodePlan) {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.gauges.pods.set(count(plan.pods));
+        self.gauges.targets.set(count(plan.set.targets.len()));
+        self.gauges.noticed.set(count(plan.notices.len()));
+    }
+
+    fn note_daemon(&mut self, reached: anyhow::Result<()>) {
+        self.gauges.daemon_reached.set(reached.is_ok().into());
+        let complaint = reached.err().map(|error| format!("the daemon is not told of pods: {error:#}"));
+        if complaint.is_some() {
+            self.next = Instant::now() + RETRY;
+        }
+        if complaint != self.complaint {
+            tracing::warn!("{}", complaint.as_deref().unwrap_or("the daemon is told of pods again"));
+        }
+        self.complaint = complaint;
+    }
+}
+
+async fn set_targets(socket: PathBuf, set: TargetSet) -> anyhow::Result<()> {
+    let tell = move || ControlClient::at(Path::new(&socket)).set_targets(set);
+    Ok(tokio::task::spawn_blocking(tell).await??)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,15 @@
+//! The agent `hugepilot-kube`: tells the daemon of its node which pods to pilot, by their annotations.
+//!
+//! Owns: what is known of the node's pods, events about wrong annotations, and metrics for the cluster. Never touches: processes or memory. The daemon
+//! knows nothing of Kubernetes; the agent has no rights on the node but to send the daemon sets of targets.
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod annotations;
+pub mod args;
+pub mod cgroup_names;
+pub mod gauges;
+pub mod metrics;
+pub mod node;
+pub mod pod;
+pub mod pod_events;

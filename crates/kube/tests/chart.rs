@@ -1,0 +1,220 @@
+//! The chart and the plain manifests: they are the same, say what the systemd unit says of rights, and give the daemon a right configuration.
+//!
+//! With Helm (on the path, or built by tests/kube/binaries) the chart itself is tested; without, what was made of it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use clap::Parser;
+use daemon::config::Config;
+use daemon::metrics_server::MetricsPlace;
+use hugepilot_kube::args::AgentArgs;
+use serde_json::Value;
+
+const UNIT: &str = include_str!("../../../integrations/systemd/hugepilot.service");
+const MANIFESTS: &str = include_str!("../../../integrations/kubernetes/manifests/hugepilot.yaml");
+const CHART: &str = include_str!("../../../integrations/kubernetes/chart/Chart.yaml");
+/// Everything that can be switched on.
+const EVERYTHING: &[&str] = &[
+    "metrics.enabled=true",
+    "metrics.tokenSecret=t",
+    "metrics.tlsSecret=c",
+    "metrics.networkPolicy.enabled=true",
+    "metrics.serviceMonitor.enabled=true",
+    "metrics.prometheusRule.enabled=true",
+    "metrics.dashboard.enabled=true",
+    "priorityClassName=high",
+    "defaults.mode=promote",
+    "defaults.maxGrowth=64M",
+    "defaults.maxHuge=50%",
+    "defaults.maxSlowdown=0.5%",
+    "defaults.weight=2",
+    "daemon.settings.max-huge=25%ram",
+    "daemon.settings.give-back=false",
+];
+
+fn documents(text: &str) -> Vec<Value> {
+    let parse = |document: &str| {
+        serde_saphyr::from_str::<Value>(document).unwrap_or_else(|error| panic!("{error}: {document}"))
+    };
+    format!("\n{text}").split("\n---\n").map(parse).filter(|value| !value.is_null()).collect()
+}
+
+fn of_kind(documents: &[Value], kind: &str) -> Value {
+    documents.iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("a {kind}")).clone()
+}
+
+fn container(documents: &[Value], name: &str) -> Value {
+    let set = of_kind(documents, "DaemonSet");
+    let all = set["spec"]["template"]["spec"]["containers"].as_array().expect("containers").clone();
+    all.into_iter().find(|container| container["name"] == name).expect("it is there")
+}
+
+fn words(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().map(|word| word.as_str().expect("a text")).collect()
+}
+
+/// That the daemon can be started with these documents, and the agent, too.
+fn start(documents: &[Value]) -> (Config, AgentArgs) {
+    let config =
+        of_kind(documents, "ConfigMap")["data"]["hugepilot.toml"].as_str().expect("a configuration").to_owned();
+    let config = Config::parse(&config).unwrap_or_else(|mistake| panic!("{mistake}: {config}"));
+    let agent = container(documents, "agent");
+    let args = ["hugepilot-kube", "--node=n"].into_iter().chain(words(&agent["args"]));
+    (config, AgentArgs::try_parse_from(args).unwrap_or_else(|error| panic!("{error}")))
+}
+
+#[test]
+fn programs_understand_what_the_manifests_give_them() {
+    let (config, args) = start(&documents(MANIFESTS));
+    assert!(config.agents && config.scope.rules().is_empty());
+    let Some(MetricsPlace::Socket { path, .. }) = config.metrics else { panic!("a socket") };
+    assert_eq!(path, args.metrics.daemon_metrics);
+    assert_eq!(args.metrics.metrics_address, None, "the cluster is told nothing unless that is asked for");
+}
+
+#[test]
+fn the_daemon_has_the_rights_of_the_unit_and_the_agent_has_none() {
+    let documents = documents(MANIFESTS);
+    let named = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("a set");
+    let of_unit: BTreeSet<&str> = named.split(' ').map(|name| name.trim_start_matches("CAP_")).collect();
+    let daemon = container(&documents, "daemon")["securityContext"].clone();
+    assert_eq!(words(&daemon["capabilities"]["add"]).into_iter().collect::<BTreeSet<_>>(), of_unit);
+    let agent = container(&documents, "agent")["securityContext"].clone();
+    assert!(agent["capabilities"]["add"].is_null() && agent["allowPrivilegeEscalation"] == false);
+    for each in [daemon, agent] {
+        assert_eq!(
+            (words(&each["capabilities"]["drop"]), &each["readOnlyRootFilesystem"]),
+            (vec!["ALL"], &Value::Bool(true))
+        );
+        assert!(each["privileged"].is_null());
+    }
+    let spec = &of_kind(&documents, "DaemonSet")["spec"]["template"]["spec"];
+    assert_eq!(
+        (&spec["hostPID"], &spec["hostNetwork"], &spec["automountServiceAccountToken"]),
+        (&true.into(), &Value::Null, &false.into())
+    );
+    assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    let mounts = |name| {
+        let container = container(&documents, name);
+        let mounts = container["volumeMounts"].as_array().expect("mounts").clone();
+        mounts.into_iter().map(|mount| (mount["name"].clone(), mount["readOnly"] == true)).collect::<Vec<_>>()
+    };
+    assert!(!mounts("daemon").iter().any(|(name, _)| name == "api-access"), "the daemon has no way to the API server");
+    assert_eq!(mounts("daemon").into_iter().filter(|(_, read_only)| !read_only).count(), 1, "only /run/hugepilot");
+    assert!(mounts("agent").iter().all(|(_, read_only)| *read_only));
+}
+
+#[test]
+fn the_agent_may_watch_pods_and_namespaces_and_tell_events_and_nothing_else() {
+    let rules = of_kind(&documents(MANIFESTS), "ClusterRole")["rules"].as_array().expect("rules").clone();
+    let may = |rule: &Value| format!("{}: {}", words(&rule["resources"]).join(","), words(&rule["verbs"]).join(","));
+    assert_eq!(
+        rules.iter().map(may).collect::<Vec<_>>(),
+        ["pods: list,watch", "namespaces: list,watch", "events: create,patch"]
+    );
+}
+
+#[test]
+fn the_chart_has_the_programs_version() {
+    let chart: Value = serde_saphyr::from_str(CHART).expect("YAML");
+    assert_eq!(
+        (&chart["version"], &chart["appVersion"]),
+        (&env!("CARGO_PKG_VERSION").into(), &env!("CARGO_PKG_VERSION").into())
+    );
+}
+
+fn integrations() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/kubernetes")
+}
+
+/// Runs Helm on the chart; None where it is not installed.
+fn helm(words: &[&str], set: &[&str]) -> Option<Output> {
+    let built = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/hugepilot/kube"));
+    let versions = built.into_iter().filter_map(|cache| cache.read_dir().ok()).flatten().flatten();
+    let built = versions.map(|version| version.path().join("helm")).find(|helm| helm.exists());
+    let program = std::env::var_os("HELM").map(PathBuf::from).or(built).unwrap_or_else(|| "helm".into());
+    let mut command = Command::new(program);
+    command.args(words).current_dir(integrations());
+    set.iter().for_each(|value| drop(command.args(["--set-string", value])));
+    let output = command.output().ok();
+    if output.is_none() {
+        eprintln!("skipped: there is no Helm here (tests/kube/binaries builds it)");
+    }
+    output
+}
+
+const TEMPLATE: &[&str] = &[
+    "template",
+    "hugepilot",
+    "chart",
+    "--namespace",
+    "hugepilot",
+    "--kube-version",
+    "1.34.0",
+    "--api-versions",
+    "monitoring.coreos.com/v1",
+];
+
+fn rendered(set: &[&str]) -> Option<String> {
+    // Helm tells numbers and flags from texts by their form; a text is never meant here where the schema wants those.
+    let words: Vec<&str> = TEMPLATE.iter().copied().chain(set.iter().flat_map(|value| ["--set", value])).collect();
+    let output = helm(&words, &[])?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).expect("UTF-8"))
+}
+
+#[test]
+fn the_plain_manifests_are_what_the_chart_says() {
+    let Some(chart) = rendered(&[]) else { return };
+    let path = integrations().join("manifests/hugepilot.yaml");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &chart).expect("it can be written");
+    }
+    assert!(
+        std::fs::read_to_string(path).expect("it is there") == chart,
+        "run this test with UPDATE=1, and read the difference"
+    );
+}
+
+#[test]
+fn everything_at_once_is_understood_too() {
+    let Some(chart) = rendered(EVERYTHING) else { return };
+    let documents = documents(&chart);
+    let (config, args) = start(&documents);
+    assert!(!config.give_back && args.metrics.metrics_tls_key.is_some() && args.metrics.metrics_token_file.is_some());
+    assert_eq!(args.defaults.default_max_huge.as_deref(), Some("50%"));
+    for kind in ["Service", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"] {
+        of_kind(&documents, kind);
+    }
+    assert_eq!(of_kind(&documents, "ServiceMonitor")["spec"]["endpoints"][0]["honorLabels"], true);
+    let rules = of_kind(&documents, "PrometheusRule")["spec"]["groups"][0]["rules"].as_array().expect("rules").len();
+    assert!(rules >= 5, "{rules}");
+    let dashboard = documents
+        .iter()
+        .filter_map(|document| document["data"]["hugepilot.json"].as_str())
+        .next()
+        .expect("a dashboard");
+    assert!(serde_json::from_str::<Value>(dashboard).is_ok());
+}
+
+#[test]
+fn helm_finds_no_fault_and_wrong_values_are_refused() {
+    let Some(lint) = helm(&["lint", "--strict", "chart"], &[]) else { return };
+    assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout));
+    for (wrong, expected) in [
+        ("defaults.mode=on", "mode"),
+        ("defaults.maxGrowth=lots", "maxGrowth"),
+        ("daemon.settings.max-hge=1G", "max-hge"),
+        ("metrics.enable=true", "enable"),
+        ("image.digest=sha256:1", "digest"),
+    ] {
+        let output = helm(TEMPLATE, &[wrong]).expect("it was there");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{wrong}: {said}");
+    }
+    let words: Vec<&str> = TEMPLATE.iter().copied().chain(["--set", "metrics.enabled=true"]).collect();
+    let open = helm(&words, &[]).expect("it was there");
+    assert!(String::from_utf8_lossy(&open.stderr).contains("metrics.enabled needs metrics.tokenSecret"));
+}
