@@ -2,6 +2,7 @@
 # never as root.
 
 PREFIX ?= /usr/local
+PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 # make install BUILT=DIR installs what was built in DIR, and builds nothing.
 BUILT :=
@@ -40,6 +41,7 @@ INSTALL_SUDO := $(if $(DESTDIR),,$(if $(filter /usr%,$(PREFIX)),$(SUDO)))
 RUNNER := $(if $(SUDO),$(shell command -v sudo > /dev/null && echo sudo -E))
 BENCH := $(SUDO) target/release/hugepilot-bench
 RESEARCH := $(SUDO) target/release/hugepilot-research
+PYTHON_TOOLS := $(CURDIR)/target/python/bin
 # Clients of libhps, which learn from lists for some 15 s.
 CLIENTS := --wait 20 --configurations \
   default,always,own,hugepilot,libhps-idle,libhps,libhps-tenth,piloted-tenth,ideal,default-again
@@ -69,11 +71,21 @@ test: deps-build deps-test deps-windows ## every test; those on the running kern
 	@[ -z "$(SUDO)" ] || [ -n "$(RUNNER)" ] || echo "Not root, and no sudo here: tests that need root say that they skip."
 	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked --workspace
 	tests/vm/run
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") tests/guest/run
 	tests/windows/run
 
 .PHONY: memcached-test
 memcached-test: build ## memcached with libhps: its own tests, and a client that watches its items move
 	integrations/memcached/build --test
+
+.PHONY: python-test
+python-test: deps-rust ## the Python package, built and installed into target/python: its tests, its types, its format
+	@scripts/need gcc libc6-dev python3-venv
+	$(PYTHON) -m venv target/python
+	target/python/bin/pip install --quiet './python[test]'
+	cd python && $(PYTHON_TOOLS)/pytest
+	cd python && $(PYTHON_TOOLS)/mypy examples tests && $(PYTHON_TOOLS)/stubtest hugepilot
+	cd python && $(PYTHON_TOOLS)/ruff check && $(PYTHON_TOOLS)/ruff format --check
 
 .PHONY: soak
 soak: deps-build ## a daemon among changing programs, and one under attack, each for SOAK_SECONDS=600; needs root
@@ -90,6 +102,10 @@ vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU only; TE
 .PHONY: supported
 supported: deps-build deps-test ## the table of what kernels offer, in docs/reference/supported.md; boots Debian's in QEMU
 	tests/vm/run supported
+
+.PHONY: guest-test
+guest-test: deps-build deps-test ## live tests of promote --guest, with a guest of 2 GiB in QEMU; needs root; TEST=guest::NAME for one
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") tests/guest/run $(TEST)
 
 .PHONY: vm-unit
 vm-unit: deps-build deps-test ## the unit under systemd, on Debian's kernel in QEMU
@@ -170,11 +186,14 @@ lint: deps-build deps-lint deps-windows-target ## house rules, format, clippy; f
 	scripts/house-rules
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo fmt --manifest-path python/Cargo.toml --check
+	cargo clippy --locked --manifest-path python/Cargo.toml -- -D warnings
 	tests/windows/run lint
 
 .PHONY: fmt
 fmt: deps-lint ## format the sources
 	cargo fmt --all
+	cargo fmt --manifest-path python/Cargo.toml
 
 .PHONY: fuzz
 fuzz: deps-build deps-fuzz ## each parser of what comes from outside for FUZZ_SECONDS=60; installs a nightly Rust and cargo-fuzz for it
@@ -182,6 +201,7 @@ fuzz: deps-build deps-fuzz ## each parser of what comes from outside for FUZZ_SE
 
 .PHONY: install
 install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
+	@[ -x $(PROGRAMS)/hugepilot-manual ] || { echo "make install: no release is built in $(PROGRAMS); leave BUILT out to build one" >&2; exit 1; }
 	rm -rf $(PROGRAMS)/manual && $(PROGRAMS)/hugepilot-manual $(PROGRAMS)/manual
 	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
 	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilotd $(INTO)/sbin/hugepilotd
@@ -205,6 +225,7 @@ install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, comple
 	$(INSTALL_SUDO) install -D -s -m 644 $(PROGRAMS)/libhugepilot_preload.so $(INTO)/$(PRELOAD)
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' crates/hps/hps.pc.in \
 	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(LIBDIR)/pkgconfig/hps.pc
+	$(if $(DESTDIR),,-$(INSTALL_SUDO) ldconfig)
 
 .PHONY: uninstall
 uninstall: ## remove it

@@ -16,9 +16,9 @@ use launch::program::elf::{Elf, parse};
 use pilot::decide::{Allowance, Past, Spent, decide};
 use pilot::engine::Family;
 use pilot::machine::PromotionRecord;
-use pilot::recording::{Moment, Recording};
 use pool::{Edit, Lasting, LastingPool, PoolSurroundings, persist};
 use reclaim::ReclaimState;
+use recording::{Moment, Recording};
 
 use crate::text;
 

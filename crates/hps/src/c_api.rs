@@ -373,6 +373,9 @@ pub unsafe extern "C" fn hps_arena_create(bytes: u64, flags: u32, arena: *mut *m
     let Some(place) = (unsafe { arena.as_mut() }) else {
         return answer(Err(invalid("make an arena: no place for it")));
     };
+    if flags & !HPS_ARENA_FORK != 0 {
+        return answer(Err(invalid("make an arena: an unknown flag")));
+    }
     let made = Arena::create(bytes, flags & HPS_ARENA_FORK != 0);
     let made = made.map_err(|cause| TrackError::System { doing: "make an arena", cause });
     answer(made.map(|made| *place = Box::into_raw(Box::new(hps_arena(made)))))

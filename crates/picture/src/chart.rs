@@ -23,7 +23,7 @@ pub type Chart<'a, 'b, X, Y> = ChartContext<
     Cartesian2d<<X as AsRangedCoord>::CoordDescType, <Y as AsRangedCoord>::CoordDescType>,
 >;
 
-/// How data looks, and so does its mark in the key.
+/// The form of data, and of its mark in the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A line.

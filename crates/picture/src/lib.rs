@@ -54,12 +54,12 @@ pub enum DrawError {
     #[error("the picture cannot be drawn as PNG: {0}")]
     Png(String),
     /// The file cannot be written.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("cannot write {}: {cause}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
@@ -111,7 +111,7 @@ pub fn save(svg: &str, path: &Path) -> Result<(), DrawError> {
         #[cfg(feature = "png")]
         Format::Png => raster::png(svg)?,
     };
-    std::fs::write(path, contents).map_err(|source| DrawError::Write { path: path.to_owned(), source })
+    std::fs::write(path, contents).map_err(|cause| DrawError::Write { path: path.to_owned(), cause })
 }
 
 #[cfg(test)]

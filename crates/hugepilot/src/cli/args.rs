@@ -69,7 +69,9 @@ Examples:
   hugepilot promote --name postgres    what a server's processes share, for all of them
   hugepilot promote 4242 --max-growth 0 --max-huge 2G
   hugepilot promote 4242 --max-slowdown 1%     for programs with tight response times
-  hugepilot promote 4242 --fast        over in seconds, at up to 40 % less of its speed meanwhile";
+  hugepilot promote 4242 --fast        over in seconds, at up to 40 % less of its speed meanwhile
+  hugepilot promote --guest 4242       a virtual machine, from its host: what is populated of the guest's memory
+  hugepilot promote --guest --name qemu-system-x86 --dry-run";
 
 const GIVE_BACK_EXAMPLES: &str = "\
 Examples:
@@ -230,6 +232,9 @@ pub struct PromoteArgs {
     /// Which programs to promote.
     #[command(flatten)]
     pub target: TargetOptions,
+    /// The program is a virtual machine: promote what is populated of its guest's memory, whose heat its host cannot know
+    #[arg(long, conflicts_with = "children")]
+    pub guest: bool,
     /// Print the plan with its reasons and the expected gain; change nothing
     #[arg(long)]
     pub dry_run: bool,

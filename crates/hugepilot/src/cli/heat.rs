@@ -5,8 +5,8 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
 use pilot::group::observe_group;
 use pilot::machine::require;
-use pilot::recording::Moment;
 use pilot::series::{Rhythm, Series};
+use recording::Moment;
 
 use super::args::HeatArgs;
 use super::{live, target, terminal};

@@ -9,8 +9,8 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
 use observe::{ObserveError, Tracker};
 use pilot::machine::require;
-use pilot::recording::{Moment, Recorder};
 use pilot::series::{Rhythm, Series};
+use recording::{Moment, Recorder};
 
 use super::args::RecordArgs;
 use super::target::{self, Named};

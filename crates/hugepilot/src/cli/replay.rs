@@ -7,7 +7,7 @@ use pilot::decide::{Past, Spent, decide};
 use pilot::engine::Family;
 use pilot::forecast::{Estimator, Forecast, Gauged};
 use pilot::machine::on_this_machine;
-use pilot::recording::{Moment, Recording, RecordingError};
+use recording::{Moment, Recording, RecordingError};
 
 use super::args::ReplayArgs;
 use super::terminal;

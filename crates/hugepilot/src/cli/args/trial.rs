@@ -14,7 +14,7 @@ Examples:
   hugepilot trial 4242                             by the system calls of the program, until the answer is known, at most 10 minutes
   hugepilot trial --name memcached --to 1%         until it is known to 1 %
   hugepilot trial $(pgrep -o redis-server) --rate \"redis-cli info stats | sed -n 's/total_commands_processed://p'\"
-  hugepilot trial --name postgres --prometheus http://localhost:9187/metrics --query pg_stat_database_xact_commit
+  hugepilot trial --name redis-server --prometheus http://localhost:9121/metrics --query redis_commands_processed_total
   hugepilot trial 4242 --placebo                   huge pages are never switched: does this machine tell a difference where there is none?
 
 What is compared is work for each second of the program's CPU time, in pairs of windows with and without huge pages. The program goes on

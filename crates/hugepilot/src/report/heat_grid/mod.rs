@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use heat::units::{Address, BASE_PAGE, Bytes, Nanos};
 use heat::{Heat, Region};
-use pilot::recording::Moment;
+use recording::Moment;
 
 /// Nobody can tell more rows or columns than this apart on a screen.
 const MOST_ROWS: usize = 384;

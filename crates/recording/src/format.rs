@@ -9,7 +9,7 @@ use heat::units::{Address, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 use heat::{Cost, Estimate, Growth, Heat, Mapping, Meaning, Obstacle, PageSet, Region, Sample, TrackerKind, Walks};
 use serde::{Deserialize, Serialize};
 
-use crate::recording::Moment;
+use crate::Moment;
 
 pub(super) const VERSION: u64 = 2;
 

@@ -1,10 +1,11 @@
 //! Recordings: observations kept in a file, to be shown again and decided on anew, here or on another machine.
 //!
-//! Owns: the file and its format. Never touches: a process, or the use of an observation.
+//! Owns: the file and its format. Never touches: a process, or the use of an observation; what reads a recording needs no tracker.
 //!
 //! A recording is gzip over lines of JSON, so `zcat` and `jq` can read it: a header, then one line per observation. Each line is flushed, so a
 //! truncated recording still holds everything before. Only the number of a region's base pages is kept, not which they are: decisions need no more,
 //! and four GiB take about a MiB a minute.
+#![forbid(unsafe_code)]
 
 mod error;
 mod format;
@@ -172,7 +173,6 @@ mod tests {
     use heat::{Growth, Meaning, Obstacle, Region};
 
     use super::*;
-    use crate::decide::{Allowance, Past, Spent, decide};
 
     fn moment(at_seconds: u64, heat: Heat) -> Moment {
         Moment { at: Nanos(at_seconds * 1_000_000_000), heat, page_tables: Bytes(12 << 10) }
@@ -196,25 +196,18 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_the_same_on_what_was_recorded() {
+    fn what_is_read_is_what_was_written() {
         let mut second = Heat { meaning: Meaning::Accessed, busy_cpus: None, ..mixed_heat() };
         second.regions.remove(0);
         second.clearing = Some(clearing());
-        second.regions[0].unobserved = 7;
         second.mappings[1].shared = Some(MEMFD);
         second.mappings[0].spread_over_nodes = true;
         let moments = [moment(1, mixed_heat()), moment(2, second), moment(3, heat_of(vec![region(5, 12345.678, 3)]))];
         let read_again = read_again(&moments);
         assert_eq!(read_again.len(), 3);
         for (read, written) in read_again.iter().zip(&moments) {
-            let limits = Allowance::default().limits(written.heat.rss, &Spent::default());
-            let plan = |heat: &Heat| {
-                let decisions = decide(heat, &limits, &Past::default()).decisions.into_iter();
-                decisions.map(|each| (each.start, each.verdict, each.reason, each.growth)).collect::<Vec<_>>()
-            };
-            assert_eq!(plan(&read.heat), plan(&written.heat));
             assert_eq!((read.at, read.page_tables, read.heat.rss), (written.at, written.page_tables, written.heat.rss));
-            assert_eq!(read.heat.mappings, written.heat.mappings);
+            assert_eq!((read.heat.meaning, &read.heat.mappings), (written.heat.meaning, &written.heat.mappings));
             assert_eq!(read.heat.clearing, written.heat.clearing);
             let relative = read.heat.walks_per_second() / written.heat.walks_per_second();
             assert!((relative - 1.0).abs() < 1e-3, "{relative}");
