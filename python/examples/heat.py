@@ -2,9 +2,8 @@
 
 import argparse
 
-import numpy as np
-
 import hugepilot
+import numpy as np
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ impl PyArena {
         Ok(Self { memory: Arc::new(Memory { arena: Arc::new(arena), only_in }) })
     }
 
-    /// A new array in the arena, as numpy.empty makes one: its contents are whatever was there before. `memoryview(array)` is a view of it.
+    /// A new array in the arena, as numpy.empty makes one: its contents are whatever was there before. `array.data` is a memoryview of it.
     ///
     /// Raises MemoryError where the arena has no room or the machine no memory, and TypeError for a dtype of Python objects.
     #[pyo3(signature = (shape, dtype = None))]

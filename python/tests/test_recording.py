@@ -2,11 +2,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hugepilot
 import numpy as np
 import pytest
 from recordings import REGION, Mapping, Region, observation, write
-
-import hugepilot
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAP, CACHE = Mapping(8, 10, "[heap]"), Mapping(20, 24, "/dev/shm/cache")
@@ -35,10 +34,10 @@ def test_observations_are_rows_and_regions_are_columns(path: Path) -> None:
 
 def test_arrays_have_types_to_calculate_with(path: Path) -> None:
     recording = hugepilot.Recording(str(path))
-    assert (recording.times.dtype, recording.heat().dtype) == (np.float64, np.float64)
-    assert recording.huge().dtype == np.bool_
+    assert recording.times.dtype == recording.heat().dtype == np.dtype(np.float64)
+    assert recording.huge().dtype == np.dtype(np.bool_)
     integers = [recording.addresses, recording.mapping_index, recording.present_bytes()]
-    assert all(array.dtype == np.int64 for array in integers)
+    assert all(array.dtype == np.dtype(np.int64) for array in integers)
 
 
 def test_a_mapping_that_grows_stays_the_same(path: Path) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hugepilot
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-import hugepilot
 
 MIB = 1 << 20
 NO_DAEMON = "/nonexistent/hugepilot.sock"

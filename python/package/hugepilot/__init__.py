@@ -1,5 +1,7 @@
 """hugepilot for Python: recordings as NumPy arrays, and arrays on huge pages.
 
+Example::
+
     recording = hugepilot.Recording("cache.hugepilot")
     heat = recording.heat()  # page walks a second, [time, region]
 

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Literal, Optional, Union, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,9 +20,7 @@ class Mapping:
 
 @final
 class Recording:
-    def __new__(
-        cls, path: Union[str, PathLike[str]], *, start: float = 0.0, stop: Optional[float] = None
-    ) -> Recording: ...
+    def __new__(cls, path: str | PathLike[str], *, start: float = 0.0, stop: float | None = None) -> Recording: ...
     @property
     def name(self) -> str: ...
     @property
@@ -44,7 +42,7 @@ class Recording:
 @final
 class Arena:
     def __new__(cls, nbytes: int, *, reserved: bool = False) -> Arena: ...
-    def empty(self, shape: Union[int, Sequence[int]], dtype: DTypeLike = None) -> NDArray[Any]: ...
+    def empty(self, shape: int | Sequence[int], dtype: DTypeLike = None) -> NDArray[Any]: ...
     @property
     def nbytes(self) -> int: ...
     @property
@@ -73,7 +71,7 @@ class Statistics:
     @property
     def left_out(self) -> int: ...
     @property
-    def last_error(self) -> Optional[int]: ...
+    def last_error(self) -> int | None: ...
 
 @final
 class Tracking:
@@ -83,11 +81,11 @@ class Tracking:
         *,
         interval: float = 1.0,
         threshold_pages: int = 512,
-        max_huge_bytes: Optional[int] = None,
-        max_growth_bytes: Optional[int] = None,
+        max_huge_bytes: int | None = None,
+        max_growth_bytes: int | None = None,
         own_writes: bool = False,
-        signal: Optional[int] = None,
-        socket: Union[str, PathLike[str], None] = None,
+        signal: int | None = None,
+        socket: str | PathLike[str] | None = None,
     ) -> Tracking: ...
     def statistics(self) -> Statistics: ...
     def close(self) -> None: ...
