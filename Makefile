@@ -42,6 +42,8 @@ INSTALL_SUDO := $(if $(DESTDIR),,$(if $(filter /usr%,$(PREFIX)),$(SUDO)))
 RUNNER := $(if $(SUDO),$(shell command -v sudo > /dev/null && echo sudo -E))
 BENCH := $(SUDO) target/release/hugepilot-bench
 RESEARCH := $(SUDO) target/release/hugepilot-research
+# The agent for Kubernetes has as many dependencies as all the rest: who does not run Kubernetes need not build them.
+WITHOUT_KUBE := --workspace --exclude hugepilot-kube
 PYTHON_TOOLS := $(CURDIR)/target/python/bin
 # Clients of libhps, which learn from lists for some 15 s.
 CLIENTS := --wait 20 --configurations \
@@ -60,7 +62,7 @@ demo: can-be-root deps-build ## memcached before and after, in a few minutes
 
 .PHONY: build
 build: deps-build ## the release binaries, in target/release
-	cargo build --locked --release --workspace
+	cargo build --locked --release $(WITHOUT_KUBE)
 
 # What `make install` installs, and nothing that measures it.
 .PHONY: programs
@@ -70,7 +72,7 @@ programs: deps-build
 .PHONY: test
 test: deps-build deps-test deps-windows ## every test; those on the running kernel need root, those on other kernels QEMU, those of Windows Wine
 	@[ -z "$(SUDO)" ] || [ -n "$(RUNNER)" ] || echo "Not root, and no sudo here: tests that need root say that they skip."
-	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked --workspace
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked $(WITHOUT_KUBE)
 	tests/vm/run
 	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") tests/guest/run
 	tests/windows/run
@@ -118,7 +120,9 @@ image: deps-build ## the container image of hugepilotd and hugepilot-kube, witho
 	@scripts/image "$$(scripts/static-programs)"
 
 .PHONY: kube-test
-kube-test: deps-build ## a real Kubernetes of one node with the chart, here; needs root and Go, and at first a quarter of an hour to build it
+kube-test: deps-build ## the agent's own tests, then a real Kubernetes of one node with the chart, here; needs root and Go, and at first a quarter of an hour to build it
+	cargo clippy --locked -p hugepilot-kube --all-targets -- -D warnings
+	cargo test --locked -p hugepilot-kube
 	@scripts/need $(KUBE_NEEDS)
 	$(SUDO) tests/kube/run
 
@@ -195,7 +199,7 @@ docs: deps-rust ## the book of docs/, with search, in target/book; installs mdBo
 lint: deps-build deps-lint deps-windows-target ## house rules, format, clippy; for Windows, too
 	scripts/house-rules
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked $(WITHOUT_KUBE) --all-targets -- -D warnings
 	cargo fmt --manifest-path python/Cargo.toml --check
 	cargo clippy --locked --manifest-path python/Cargo.toml -- -D warnings
 	tests/windows/run lint

@@ -1,5 +1,7 @@
 //! `hugepilot heat`: shows where the page walks are.
 
+use std::time::Instant;
+
 use anyhow::{Context, bail};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
@@ -9,6 +11,7 @@ use pilot::series::{Rhythm, Series};
 use recording::Moment;
 
 use super::args::HeatArgs;
+use super::record::tell_if_early;
 use super::{live, target, terminal};
 use crate::report::heat_grid::HeatRecorder;
 use crate::report::page_counts::PageCounts;
@@ -46,7 +49,11 @@ fn of_process(args: &HeatArgs, pid: u32) -> anyhow::Result<()> {
         terminal::print(&if args.json { json::pages(pid, &counts) } else { counts.text() })?;
         return Ok(());
     }
+    let started = Instant::now();
     let Moment { heat, .. } = watch(args, series, &mut recorder)?;
+    if let Some(length) = args.length.filter(|_| !target.handle().has_exited()) {
+        tell_if_early(length, started.elapsed(), &stop);
+    }
     args.pictures.draw(&recorder, format!("{} (process {})", target.name, target.pid()))?;
     terminal::print(&if args.json {
         json::heat(&heat)

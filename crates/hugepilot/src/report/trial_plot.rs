@@ -59,7 +59,7 @@ fn course(area: &Area<'_>, trial: &Trial, minutes: f64) -> Result<(), DrawError>
     let (interval, estimate) = (ESTIMATE.mix(0.2).filled(), ESTIMATE.stroke_width(2));
     let key = [
         entry("the likeliest gain", estimate, Mark::Line),
-        entry("the interval that holds it in 95 of 100 trials", interval, Mark::Block),
+        entry("the interval that holds the gain in 95 of 100 trials", interval, Mark::Block),
     ];
     let area = headed(area, "gain of huge pages so far, in percent", &key)?;
     let mut chart = chart(&area, (0.0..minutes, "minutes"), low * 1.1..high * 1.1)?;

@@ -216,7 +216,10 @@ impl Member {
     /// Counts newly walked pages, if that is due.
     pub(super) fn poll(&mut self, process: Process, pilot: &mut Pilot<'_>) {
         let now = pilot.now();
-        if self.is_guest() || self.scanned_at.is_none() || now < self.next_poll || self.next_scan < now + POLL_INTERVAL
+        if (self.mode == PilotMode::Guest)
+            || self.scanned_at.is_none()
+            || now < self.next_poll
+            || self.next_scan < now + POLL_INTERVAL
         {
             return;
         }
@@ -285,16 +288,12 @@ impl Member {
         self.address_space = heat.address_space;
         self.rss = heat.rss;
         self.view = SharedView::of(&heat);
-        let before = Snapshot::of(&heat, pilot.page_tables(process));
-        let before = Snapshot { walks_per_second: before.walks_per_second.filter(|_| !self.is_guest()), ..before };
+        let mut before = Snapshot::of(&heat, pilot.page_tables(process));
+        before.walks_per_second = before.walks_per_second.filter(|_| self.mode != PilotMode::Guest);
         self.first = self.first.or((!self.acted).then_some(before));
         self.last = Some(before);
         self.affordable = pilot.budget.rest_for(heat.cost.program);
         Ok(heat)
-    }
-
-    fn is_guest(&self) -> bool {
-        self.mode == PilotMode::Guest
     }
 
     /// Continues where an earlier pilot was stopped or killed: what it promoted is ours.
@@ -521,7 +520,7 @@ impl Member {
 
     /// The limits of the plan: `limits` with this member's quota, and for what it is.
     pub(super) fn limits(&self, limits: Limits) -> Limits {
-        Limits { quota: self.quota, guest: self.is_guest(), ..limits }
+        Limits { quota: self.quota, guest: self.mode == PilotMode::Guest, ..limits }
     }
 }
 
