@@ -92,32 +92,33 @@ fn element<'a>(document: &'a str, id: &str) -> &'a str {
 fn a_page_draws_its_cells() {
     let folder = tempfile::tempdir().expect("a folder");
     let (program, page) = page(folder.path());
-    // Counts the colours on the canvas, and the pixels that are hotter than the background.
-    let script = "const map = document.getElementById('map'), drawn = map.getContext('2d') \
-        .getImageData(0, 0, map.width, map.height).data, colours = new Map(); \
-        for (let at = 0; at < drawn.length; at += 4) { \
-          const colour = Array.from(drawn.slice(at, at + 4)).join(); \
-          colours.set(colour, (colours.get(colour) || 0) + 1); } \
-        document.body.insertAdjacentHTML('beforeend', `<p id=\"drawn\">${map.width} ${map.height} ${colours.size} \
-          ${[...colours.keys()].some(colour => colour.startsWith('255,215,40,255'))} \
-          ${[...colours.keys()].every(colour => colour.endsWith(',255'))}</p>`)";
+    // Counts the colours of the image's pixels, each a cell.
+    let script = "const cells = new Image(); cells.src = document.getElementById('cells').getAttribute('href'); \
+        cells.decode().then(() => { \
+          const map = document.createElement('canvas'); \
+          [map.width, map.height] = [cells.naturalWidth, cells.naturalHeight]; \
+          const context = map.getContext('2d'); context.drawImage(cells, 0, 0); \
+          const drawn = context.getImageData(0, 0, map.width, map.height).data, colours = new Set(); \
+          for (let at = 0; at < drawn.length; at += 4) colours.add(Array.from(drawn.slice(at, at + 4)).join()); \
+          document.body.insertAdjacentHTML('beforeend', `<p id=\"drawn\">${map.width} ${map.height} ${colours.size} \
+            ${colours.has('80,0,50,255')} ${[...colours].every(colour => !colour.endsWith(',0'))}</p>`) })";
     let Some(document) = shown(&page, "", script) else { return };
-    assert!(element(&document, "title").contains(&format!("(process {})", program.pid)), "{document}");
+    assert!(document.contains(&format!("(process {}): page walks", program.pid)), "{document}");
     let drawn: Vec<&str> = element(&document, "drawn").split_ascii_whitespace().collect();
     let numbers: Vec<usize> = drawn[..3].iter().map(|number| number.parse().expect("a number")).collect();
     // About five scans of 16 regions of the program and a few more.
     assert!((2..=9).contains(&numbers[0]) && numbers[1] >= 17 && numbers[2] >= 3, "{drawn:?}");
-    assert_eq!(drawn[3..], ["true", "true"], "the hottest cell is yellow, and every cell is painted");
+    assert_eq!(drawn[3..], ["true", "true"], "the hottest cell is darkest, and every cell is painted");
 }
 
 fn pointing_at_a_cell_tells_its_mapping_and_region() {
     let folder = tempfile::tempdir().expect("a folder");
     let (program, page) = page(folder.path());
-    let row = format!("heatMap.rows.findIndex(row => row[0] === '{:#x}')", program.start);
+    let row = format!("grid.rows.findIndex(row => row[0] === '{:#x}')", program.start);
     let script = format!(
-        "const map = document.getElementById('map'), box = map.getBoundingClientRect(); \
-         map.dispatchEvent(new MouseEvent('mousemove', {{ clientX: box.left + box.width / heatMap.seconds.length / 2, \
-           clientY: box.top + box.height * ({row} + 0.5) / heatMap.rows.length }}))"
+        "const map = document.getElementById('cells'), box = map.getBoundingClientRect(); \
+         map.dispatchEvent(new MouseEvent('mousemove', {{ clientX: box.left + box.width / grid.cells.length / 2, \
+           clientY: box.top + box.height * ({row} + 0.5) / grid.rows.length }}))"
     );
     let Some(document) = shown(&page, "", &script) else { return };
     let tip = element(&document, "tip");

@@ -108,9 +108,9 @@ fn what_came_of_a_trial_corrects_later_forecasts() {
         (&corrected["expected_gain_from"], &by_model["expected_gain_from"]),
         (&"its_trial".into(), &"model".into())
     );
-    // What was counted was a clock, which gains nothing.
-    let likely = |json: &Value| json["expected_gain_percent"]["likely"].as_f64().expect("a forecast");
-    assert!(likely(&corrected) < likely(&by_model), "{corrected} {by_model}");
+    // What was counted was a clock, which gains nothing; what the model thinks likely of so small a program is hardly more.
+    let most = |json: &Value| json["expected_gain_percent"]["high"].as_f64().expect("a forecast");
+    assert!(most(&corrected) < most(&by_model), "{corrected} {by_model}");
 }
 
 fn memory_that_the_kernel_does_not_split_is_not_tried() {
