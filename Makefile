@@ -2,6 +2,7 @@
 # never as root.
 
 PREFIX ?= /usr/local
+PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 # make install BUILT=DIR installs what was built in DIR, and builds nothing.
 BUILT :=
@@ -23,7 +24,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
 BROWSER := chromium
-VM_NEEDS := qemu-system-x86 busybox-static cpio
+VM_NEEDS := qemu-system-x86 busybox-static cpio jq
 KERNEL_NEEDS := flex bison bc xz-utils dwarves
 KUBE_NEEDS := etcd-server containerd runc containernetworking-plugins openssl curl redis-server redis-tools memcached python3
 WINDOWS_NEEDS := gcc-mingw-w64-x86-64 wine
@@ -31,7 +32,7 @@ WINDOWS_TARGET := x86_64-pc-windows-gnu
 TEST_NEEDS := memcached redis-server gcc g++ valgrind $(VM_NEEDS)
 BENCH_NEEDS := memcached redis-server
 SERVER_NEEDS := postgresql mariadb-server sysbench gunicorn apache2-utils redis-tools
-PACKAGE_NEEDS := dpkg-dev
+PACKAGE_NEEDS := debhelper dpkg-dev python3
 # Alternatives to compare with; a missing one is left out of the comparison, which says so.
 PEER_NEEDS := libhugetlbfs0 libjemalloc2 libmimalloc2.0
 
@@ -41,6 +42,9 @@ INSTALL_SUDO := $(if $(DESTDIR),,$(if $(filter /usr%,$(PREFIX)),$(SUDO)))
 RUNNER := $(if $(SUDO),$(shell command -v sudo > /dev/null && echo sudo -E))
 BENCH := $(SUDO) target/release/hugepilot-bench
 RESEARCH := $(SUDO) target/release/hugepilot-research
+# The agent for Kubernetes has as many dependencies as all the rest: who does not run Kubernetes need not build them.
+WITHOUT_KUBE := --workspace --exclude hugepilot-kube
+PYTHON_TOOLS := $(CURDIR)/target/python/bin
 # Clients of libhps, which learn from lists for some 15 s.
 CLIENTS := --wait 20 --configurations \
   default,always,own,hugepilot,libhps-idle,libhps,libhps-tenth,piloted-tenth,ideal,default-again
@@ -49,25 +53,42 @@ CLIENTS := --wait 20 --configurations \
 help: ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Only what it runs, and without PNG, for which forty crates more are built.
 .PHONY: demo
-demo: can-be-root build ## memcached before and after, in a few minutes
+demo: can-be-root deps-build ## memcached before and after, in a few minutes
+	cargo build --locked --release --no-default-features -p hugepilot -p hugepilot-bench
 	@scripts/need $(BENCH_NEEDS) || true
 	@$(SUDO) scripts/demo
 
 .PHONY: build
 build: deps-build ## the release binaries, in target/release
-	cargo build --locked --release --workspace
+	cargo build --locked --release $(WITHOUT_KUBE)
+
+# What `make install` installs, and nothing that measures it.
+.PHONY: programs
+programs: deps-build
+	cargo build --locked --release -p hugepilot -p daemon -p hps -p hugepilot-preload
 
 .PHONY: test
 test: deps-build deps-test deps-windows ## every test; those on the running kernel need root, those on other kernels QEMU, those of Windows Wine
 	@[ -z "$(SUDO)" ] || [ -n "$(RUNNER)" ] || echo "Not root, and no sudo here: tests that need root say that they skip."
-	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked --workspace
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked $(WITHOUT_KUBE)
 	tests/vm/run
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") tests/guest/run
 	tests/windows/run
 
 .PHONY: memcached-test
 memcached-test: build ## memcached with libhps: its own tests, and a client that watches its items move
 	integrations/memcached/build --test
+
+.PHONY: python-test
+python-test: deps-rust ## the Python package, built and installed into target/python: its tests, its types, its format
+	@scripts/need gcc libc6-dev python3-venv
+	$(PYTHON) -m venv target/python
+	target/python/bin/pip install --quiet './python[test]'
+	cd python && $(PYTHON_TOOLS)/pytest
+	cd python && $(PYTHON_TOOLS)/mypy examples tests && $(PYTHON_TOOLS)/stubtest hugepilot
+	cd python && $(PYTHON_TOOLS)/ruff check && $(PYTHON_TOOLS)/ruff format --check
 
 .PHONY: soak
 soak: deps-build ## a daemon among changing programs, and one under attack, each for SOAK_SECONDS=600; needs root
@@ -81,6 +102,14 @@ mutants: deps-build ## break the engine line by line, and show that the simulati
 vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU only; TEST=heat::NAME for one
 	tests/vm/run $(TEST)
 
+.PHONY: supported
+supported: deps-build deps-test ## the table of what kernels offer, in docs/reference/supported.md; boots Debian's in QEMU
+	tests/vm/run supported
+
+.PHONY: guest-test
+guest-test: deps-build deps-test ## live tests of promote --guest, with a guest of 2 GiB in QEMU; needs root; TEST=guest::NAME for one
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") tests/guest/run $(TEST)
+
 .PHONY: vm-unit
 vm-unit: deps-build deps-test ## the unit under systemd, on Debian's kernel in QEMU
 	@scripts/need systemd
@@ -91,7 +120,9 @@ image: deps-build ## the container image of hugepilotd and hugepilot-kube, witho
 	@scripts/image "$$(scripts/static-programs)"
 
 .PHONY: kube-test
-kube-test: deps-build ## a real Kubernetes of one node with the chart, here; needs root and Go, and at first a quarter of an hour to build it
+kube-test: deps-build ## the agent's own tests, then a real Kubernetes of one node with the chart, here; needs root and Go, and at first a quarter of an hour to build it
+	cargo clippy --locked -p hugepilot-kube --all-targets -- -D warnings
+	cargo test --locked -p hugepilot-kube
 	@scripts/need $(KUBE_NEEDS)
 	$(SUDO) tests/kube/run
 
@@ -168,19 +199,23 @@ docs: deps-rust ## the book of docs/, with search, in target/book; installs mdBo
 lint: deps-build deps-lint deps-windows-target ## house rules, format, clippy; for Windows, too
 	scripts/house-rules
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked $(WITHOUT_KUBE) --all-targets -- -D warnings
+	cargo fmt --manifest-path python/Cargo.toml --check
+	cargo clippy --locked --manifest-path python/Cargo.toml -- -D warnings
 	tests/windows/run lint
 
 .PHONY: fmt
 fmt: deps-lint ## format the sources
 	cargo fmt --all
+	cargo fmt --manifest-path python/Cargo.toml
 
 .PHONY: fuzz
 fuzz: deps-build deps-fuzz ## each parser of what comes from outside for FUZZ_SECONDS=60; installs a nightly Rust and cargo-fuzz for it
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
 .PHONY: install
-install: $(if $(BUILT),,build) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
+install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
+	@[ -x $(PROGRAMS)/hugepilot-manual ] || { echo "make install: no release is built in $(PROGRAMS); leave BUILT out to build one" >&2; exit 1; }
 	rm -rf $(PROGRAMS)/manual && $(PROGRAMS)/hugepilot-manual $(PROGRAMS)/manual
 	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
 	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilotd $(INTO)/sbin/hugepilotd
@@ -204,6 +239,7 @@ install: $(if $(BUILT),,build) ## hugepilot, hugepilotd, their manual, completio
 	$(INSTALL_SUDO) install -D -s -m 644 $(PROGRAMS)/libhugepilot_preload.so $(INTO)/$(PRELOAD)
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' crates/hps/hps.pc.in \
 	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(LIBDIR)/pkgconfig/hps.pc
+	$(if $(DESTDIR),,-$(INSTALL_SUDO) ldconfig)
 
 .PHONY: uninstall
 uninstall: ## remove it
@@ -216,9 +252,22 @@ uninstall: ## remove it
 	  ! [ -d $(INTO)/$$each ] || $(INSTALL_SUDO) rmdir --ignore-fail-on-non-empty $(INTO)/$$each; done
 
 .PHONY: deb
-deb: build ## a Debian package of the same; its last line says where
+deb: programs ## Debian packages of the same: command, daemon, libhps and what developers need of it; the last lines say where
 	@scripts/need $(PACKAGE_NEEDS)
 	@scripts/deb target/release
+
+.PHONY: package-test
+package-test: can-be-root programs ## the Debian packages in a clean Debian: installed by apt, run, purged; downloads 100 MB
+	@scripts/need $(PACKAGE_NEEDS) debootstrap
+	packages=$$(scripts/deb target/release) && $(SUDO) tests/package/chroot $$packages
+
+.PHONY: msrv
+msrv: deps-build ## everything builds with the Rust that Cargo.toml declares; installs it by rustup
+	scripts/msrv
+
+.PHONY: publish-test
+publish-test: deps-build ## the crates that are meant for others, as crates.io would take them; uploads nothing
+	cargo publish --workspace --dry-run --locked
 
 # Dependencies of the targets above.
 
@@ -235,7 +284,7 @@ deps-build: deps-rust
 deps-test:
 	@scripts/need $(TEST_NEEDS)
 	@scripts/need $(BROWSER) || echo "Without a browser the tests of the HTML page say that they skip."
-	@scripts/need $(PACKAGE_NEEDS) groff-base || echo "Without them the tests of the package and of its manual say that they skip."
+	@scripts/need $(PACKAGE_NEEDS) lintian groff-base || echo "Without them the tests of the package and of its manual say that they skip."
 
 .PHONY: deps-windows
 deps-windows: deps-windows-target

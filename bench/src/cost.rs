@@ -18,13 +18,14 @@ use hugepilot_os::stop::Stop;
 use kernel::target::Target;
 use observe::write_scan::WriteScan;
 use observe::{ObserveOptions, Tracker, TrackerChoice};
-use plotters::coord::Shift;
+use picture::chart::{ChartLine, line_chart};
+use picture::color::COLORS;
+use picture::{Area, DrawError, Picture, draw};
 use plotters::prelude::*;
 use serde::Serialize;
 
 use crate::machine::MachineDescription;
 use crate::outputs::{Results, json_lines};
-use crate::picture::{COLORS, ChartLine, FONT, Picture, draw, draw_lines};
 use crate::workload::{OwnProcess, Running, words};
 
 /// Long enough for the read at 100 ms; a longer window would only wait.
@@ -103,7 +104,7 @@ impl SizeArguments {
         }
         let record = Record { version: 1, machine, passes };
         let table = table(&record.passes);
-        let picture = |path: &Path| draw(&record.passes[..], path);
+        let picture = |path: &Path| Ok(draw(&PassPlot(&record.passes), path)?);
         let results = Results { name: "cost", json: json_lines(&record, "way")?, text: &table, draw: Some(&picture) };
         results.show(keep, &record.machine)?;
         self.plot.as_deref().map_or(Ok(()), picture)
@@ -259,21 +260,17 @@ fn table(passes: &[Pass]) -> String {
     text
 }
 
-impl Picture for [Pass] {
+/// The picture of passes: the time of one against the size of the program.
+struct PassPlot<'a>(&'a [Pass]);
+
+impl Picture for PassPlot<'_> {
     fn size(&self) -> (u32, u32) {
         (900, 600)
     }
 
-    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
-        let points = medians(self);
+    fn draw_on(&self, area: &Area<'_>) -> Result<(), DrawError> {
+        let points = medians(self.0);
         let last = points.iter().map(|point| point.gib).fold(1.0, f64::max);
-        let mut chart = ChartBuilder::on(area)
-            .caption("one pass of the tracker, by size of the program", (FONT, 20))
-            .margin(16)
-            .x_label_area_size(40)
-            .y_label_area_size(60)
-            .build_cartesian_2d((0.8..last * 1.2).log_scale(), (0.1..5000.0).log_scale())?;
-        chart.configure_mesh().x_desc("GiB mapped and present").y_desc("ms").label_style((FONT, 14)).draw()?;
         let series = |way: &str, value: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
             points.iter().filter(|point| point.way == way).map(|point| (point.gib, value(point))).collect()
         };
@@ -285,7 +282,10 @@ impl Picture for [Pass] {
         lines.push(("page-walk, reading alone".to_owned(), series("page-walk", &|point| point.read_ms)));
         lines.push(("system A".to_owned(), SYSTEM_A.to_vec()));
         let line = |((name, points), color): (_, &RGBColor)| ChartLine { name, style: color.stroke_width(2), points };
-        draw_lines(&mut chart, lines.into_iter().zip(COLORS.iter().cycle()).map(line).collect(), 3)
+        let lines: Vec<ChartLine> = lines.into_iter().zip(COLORS.iter().cycle()).map(line).collect();
+        let across = ((0.8..last * 1.2).log_scale(), "GiB mapped and present");
+        let caption = "one pass of the tracker, ms, by size of the program";
+        line_chart(area, caption, across, (0.1..5000.0).log_scale(), (&lines, 3))
     }
 }
 
@@ -314,7 +314,7 @@ mod tests {
         assert!(first.contains("12.50") && first.contains("36.0") && first.ends_with("37"), "{table}");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cost.svg");
-        draw(&passes[..], &path).unwrap();
+        draw(&PassPlot(&passes), &path).unwrap();
         assert!(std::fs::read_to_string(path).unwrap().contains("system A"));
     }
 

@@ -30,7 +30,6 @@ mod launch;
 pub mod machine;
 mod measure;
 pub mod outputs;
-pub mod picture;
 mod pilot;
 mod plot;
 mod pool;

@@ -20,7 +20,7 @@ use crate::settings::SavedSettings;
 use crate::tool::Tool;
 use crate::turn::{Bench, Timing};
 use crate::workload::Workload;
-use crate::{launch, picture, report, rounds};
+use crate::{launch, report, rounds};
 
 /// Measures workloads one after the other, and reports what was measured even if it ends early.
 pub fn measure(
@@ -124,6 +124,6 @@ fn write_all(common: &Common, record: &WorkloadRecord) -> Result<()> {
     let text = report::text(record);
     let names: Vec<String> = record.runs.iter().map(|run| slug(&run.workload)).collect();
     let (name, json) = (names.join("+"), json_lines(record, "round")?);
-    let draw = |path: &Path| picture::draw(record, path);
+    let draw = |path: &Path| Ok(picture::draw(record, path)?);
     common.outputs.tell(&record.machine, &Results { name: &name, json, text: &text, draw: Some(&draw) })
 }

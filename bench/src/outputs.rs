@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use picture::check_name;
 use serde::Serialize;
 
 use crate::machine::MachineDescription;
-use crate::picture::check_name;
 use crate::settings::SavedSettings;
 use crate::table::print;
 
@@ -49,7 +49,7 @@ pub struct Results<'a> {
 impl Outputs {
     /// Errors: the plot cannot be drawn. Call this before hours of measuring.
     pub fn check(&self) -> Result<()> {
-        self.plot.as_deref().map_or(Ok(()), check_name)
+        Ok(self.plot.as_deref().map_or(Ok(()), check_name)?)
     }
 
     /// The machine that names the saved results, if they are to be saved. Call this before minutes of simulating, because it may fail.

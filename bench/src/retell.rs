@@ -5,12 +5,12 @@
 use std::path::Path;
 
 use anyhow::Result;
+use picture::{Picture, draw};
 use serde::de::DeserializeOwned;
 
 use crate::crowd::CrowdRecord;
 use crate::felt::FeltRecord;
 use crate::kept::{ResultKind, ResultsBinary, VERSION, parse, read_text};
-use crate::picture::{Picture, draw};
 use crate::printed::PrintedRecord;
 use crate::programs::{ProgramsRecord, SetupsRecord};
 use crate::record::WorkloadRecord;
@@ -47,5 +47,5 @@ pub fn told_again(json: &str, file: &Path) -> Result<Option<String>> {
 }
 
 fn drawn_again<R: DeserializeOwned + Picture>(json: &str, file: &Path, picture: &Path) -> Result<()> {
-    draw(&parse::<R>(json, file, VERSION)?, picture)
+    Ok(draw(&parse::<R>(json, file, VERSION)?, picture)?)
 }

@@ -8,8 +8,8 @@ use anyhow::Result;
 use hugepilot_bench::kept;
 use hugepilot_bench::machine::MachineDescription;
 use hugepilot_bench::outputs::{Outputs, Results, json_lines};
-use hugepilot_bench::picture::{Picture, draw};
 use hugepilot_bench::table::print;
+use picture::{Picture, draw};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -34,7 +34,7 @@ pub trait ResearchRecord: Picture + Serialize + DeserializeOwned {
     fn report(&self, machine: Option<&MachineDescription>, outputs: &Outputs) -> Result<()> {
         let text = self.text();
         let printed = print(&text);
-        let picture = |path: &Path| draw(self, path);
+        let picture = |path: &Path| Ok(draw(self, path)?);
         let results = Results { name: Self::NAME, json: self.json()?, text: &text, draw: Some(&picture) };
         outputs.write(machine, &results)?;
         // Last, because a closed output must not cost us the files.
@@ -45,6 +45,6 @@ pub trait ResearchRecord: Picture + Serialize + DeserializeOwned {
     fn retell(text: &str, file: &Path, plot_to: Option<&Path>) -> Result<()> {
         let record: Self = kept::parse(text, file, Self::VERSION)?;
         print(&record.text())?;
-        plot_to.map_or(Ok(()), |path| draw(&record, path))
+        plot_to.map_or(Ok(()), |path| Ok(draw(&record, path)?))
     }
 }

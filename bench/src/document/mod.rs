@@ -17,7 +17,6 @@ use self::definition::{Definition, ProgramsPicture};
 use self::run::KeptRun;
 use self::write::write_tables;
 use crate::kept::{VERSION, parse, read_text};
-use crate::picture::draw;
 use crate::programs::ProgramsRecord;
 
 pub const EXAMPLES: &str = "\
@@ -67,25 +66,23 @@ impl DocumentArguments {
             }
             fs::write(path, written).with_context(|| format!("cannot write {shown}"))?;
         }
-        definition.programs.as_ref().map_or(Ok(()), |picture| self.draw_programs(picture))
+        definition.programs.as_ref().map_or(Ok(()), |wanted| self.draw_programs(wanted))
     }
 
     /// Draws the picture of all programs, or checks it.
-    fn draw_programs(&self, picture: &ProgramsPicture) -> Result<()> {
+    fn draw_programs(&self, wanted: &ProgramsPicture) -> Result<()> {
         let read = |name: &String| -> Result<ProgramsRecord> {
             let file = self.runs.join(format!("{name}.json.zst"));
             parse(&read_text(&file)?, &file, VERSION)
         };
-        let runs = picture.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
+        let runs = wanted.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
         let all = runs.into_iter().reduce(ProgramsRecord::with).context("the picture of programs names no runs")?;
-        let path = self.documents.join(&picture.file);
+        let path = self.documents.join(&wanted.file);
+        let svg = picture::svg(&all)?;
         if !self.check {
-            return draw(&all, &path);
+            return Ok(picture::save(&svg, &path)?);
         }
-        let folder = tempfile::tempdir().context("no temporary directory")?;
-        let again = folder.path().join(&picture.file);
-        draw(&all, &again)?;
-        if read_text(&path)? != read_text(&again)? {
+        if read_text(&path)? != svg {
             bail!("{} is not as the raw results have it: `hugepilot-bench document` draws it", path.display());
         }
         Ok(())

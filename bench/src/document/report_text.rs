@@ -22,9 +22,9 @@ pub(super) fn section<'a>(report: &'a str, name: Option<&str>) -> Option<&'a str
     None
 }
 
-/// What follows these words on the first line that has them.
+/// What follows these words on the first line that has them, to the end of its column.
 pub(super) fn line<'a>(section: &'a str, words: &str) -> Option<&'a str> {
-    section.lines().find_map(|line| line.split_once(words)).map(|(_, rest)| rest.trim())
+    section.lines().find_map(|line| line.split_once(words)).and_then(|(_, rest)| columns(rest).first().copied())
 }
 
 /// The tables with such a column, each with its head.

@@ -219,7 +219,7 @@ impl FeltArguments {
 
     fn tell(&self, record: &FeltRecord) -> Result<()> {
         let (text, name) = (text(record), format!("felt-{}", self.program));
-        let draw = |path: &Path| crate::picture::draw(record, path);
+        let draw = |path: &Path| Ok(picture::draw(record, path)?);
         let json = json_lines(record, "round")?;
         self.outputs.tell(&record.machine, &Results { name: &name, json, text: &text, draw: Some(&draw) })
     }

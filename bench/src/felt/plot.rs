@@ -5,15 +5,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use anyhow::Result;
 use heat::statistics::median;
-use plotters::coord::Shift;
+use picture::chart::{ChartLine, bounds, line_chart};
+use picture::color::COLORS;
+use picture::{Area, DrawError, Picture};
 use plotters::prelude::*;
 
 use super::host::Host;
 use super::mode::Mode;
 use super::record::{FeltRecord, FeltTurn, FeltWindow, Phase};
-use crate::picture::{COLORS, ChartLine, Picture, bounds, chart, draw_lines};
 use crate::table::distinct;
 
 const PANEL: (u32, u32) = (840, 330);
@@ -33,7 +33,7 @@ impl Picture for FeltRecord {
         (PANEL.0 * hosts(self).len().max(1) as u32, PANEL.1 * if self.program.has_requests() { 2 } else { 1 })
     }
 
-    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
+    fn draw_on(&self, area: &Area<'_>) -> Result<(), DrawError> {
         let hosts = hosts(self);
         for (&host, column) in hosts.iter().zip(area.split_evenly((1, hosts.len().max(1)))) {
             let (above, below) = match self.program.has_requests() {
@@ -42,10 +42,10 @@ impl Picture for FeltRecord {
             };
             let program = self.program;
             let caption = format!("{program}, {host} memory: throughput, of the usual window before");
-            draw_throughput(&above, &caption, lines(self, host, |window, usual| Some(window.throughput() / usual)))?;
+            draw_throughput(&above, &caption, &lines(self, host, |window, usual| Some(window.throughput() / usual)))?;
             if program.has_requests() {
                 let p99_ms = |window: &FeltWindow, _| window.latency.map(|latency| latency.p99_ns as f64 / 1e6);
-                draw_p99(&below, "p99 in each window, ms", lines(self, host, p99_ms))?;
+                draw_p99(&below, "p99 in each window, ms", &lines(self, host, p99_ms))?;
             }
         }
         Ok(())
@@ -108,37 +108,24 @@ fn across(lines: &[ChartLine]) -> Range<f64> {
     first..last.max(first + 1.0)
 }
 
-fn draw_throughput<B: DrawingBackend<ErrorType: 'static>>(
-    area: &DrawingArea<B, Shift>,
-    caption: &str,
-    lines: Vec<ChartLine>,
-) -> Result<()> {
-    let [.., highest] = bounds(&lines);
-    let mut chart = chart(area, caption, (across(&lines), ACROSS), 0.0..highest.max(1.0) * 1.05)?;
-    draw_lines(&mut chart, lines, 0)
+fn draw_throughput(area: &Area<'_>, caption: &str, lines: &[ChartLine]) -> Result<(), DrawError> {
+    let [.., highest] = bounds(lines);
+    line_chart(area, caption, (across(lines), ACROSS), 0.0..highest.max(1.0) * 1.05, (lines, 0))
 }
 
 /// On a logarithmic scale, because stalls are a hundred times as long as ordinary answers.
-fn draw_p99<B: DrawingBackend<ErrorType: 'static>>(
-    area: &DrawingArea<B, Shift>,
-    caption: &str,
-    lines: Vec<ChartLine>,
-) -> Result<()> {
-    let [.., lowest, highest] = bounds(&lines);
+fn draw_p99(area: &Area<'_>, caption: &str, lines: &[ChartLine]) -> Result<(), DrawError> {
+    let [.., lowest, highest] = bounds(lines);
     let lowest = lowest.clamp(1e-3, 1e3);
     let up = (lowest / 1.2..highest.max(lowest * 2.0) * 1.2).log_scale();
-    let mut chart = chart(area, caption, (across(&lines), ACROSS), up)?;
-    for ChartLine { style, points, .. } in lines {
-        chart.draw_series(LineSeries::new(points, style))?;
-    }
-    Ok(())
+    line_chart(area, caption, (across(lines), ACROSS), up, (lines, 0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::record::tests::record;
     use super::*;
-    use crate::picture::draw;
+    use picture::draw;
 
     fn throughput(window: &FeltWindow, usual: f64) -> Option<f64> {
         Some(window.throughput() / usual)

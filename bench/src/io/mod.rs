@@ -170,7 +170,7 @@ impl IoArguments {
             return Ok(());
         }
         let (text, json) = (text(record), json_lines(record, "round")?);
-        let draw = |path: &Path| crate::picture::draw(record, path);
+        let draw = |path: &Path| Ok(picture::draw(record, path)?);
         self.outputs.tell(&record.machine, &Results { name: "io", json, text: &text, draw: Some(&draw) })
     }
 

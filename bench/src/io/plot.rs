@@ -2,16 +2,16 @@
 //!
 //! Owns: drawing. Never touches: conclusions.
 
-use anyhow::Result;
 use clap::ValueEnum;
-use plotters::coord::Shift;
+use picture::chart::{ChartLine, bounds, line_chart};
+use picture::color::COLORS;
+use picture::{Area, DrawError, Picture};
 use plotters::prelude::*;
 
 use super::record::Record;
 use super::report::medians;
 use super::turn::Turn;
 use super::way::Way;
-use crate::picture::{COLORS, ChartLine, Picture, bounds, chart, draw_lines};
 
 /// The vertical axis's label, and its number.
 type Panel = (&'static str, fn(&Turn) -> f64);
@@ -27,17 +27,13 @@ impl Picture for Record {
         (PANEL.0 * PANELS.len() as u32, PANEL.1)
     }
 
-    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
+    fn draw_on(&self, area: &Area<'_>) -> Result<(), DrawError> {
         let areas = area.split_evenly((1, PANELS.len()));
         PANELS.into_iter().zip(areas).try_for_each(|(panel, area)| draw_panel(&area, self, panel))
     }
 }
 
-fn draw_panel<B: DrawingBackend<ErrorType: 'static>>(
-    area: &DrawingArea<B, Shift>,
-    record: &Record,
-    (caption, number): Panel,
-) -> Result<()> {
+fn draw_panel(area: &Area<'_>, record: &Record, (caption, number): Panel) -> Result<(), DrawError> {
     let lines = Way::value_variants().iter().enumerate().map(|(place, &way)| ChartLine {
         name: way.to_string(),
         style: COLORS[place % COLORS.len()].stroke_width(2),
@@ -46,6 +42,5 @@ fn draw_panel<B: DrawingBackend<ErrorType: 'static>>(
     let lines: Vec<ChartLine> = lines.filter(|line| !line.points.is_empty()).collect();
     let [_, largest, _, highest] = bounds(&lines);
     let across = (0.0..largest.max(1.0) * 1.05, "GiB left to page cache and programs");
-    let mut chart = chart(area, caption, across, 0.0..highest.max(1.0) * 1.05)?;
-    draw_lines(&mut chart, lines, 3)
+    line_chart(area, caption, across, 0.0..highest.max(1.0) * 1.05, (&lines, 3))
 }

@@ -315,7 +315,7 @@ mod tests {
         assert!(text(&record).contains("\n2 GiB left to programs"));
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("io.svg");
-        crate::picture::draw(&record, &path).unwrap();
+        picture::draw(&record, &path).unwrap();
         let svg = std::fs::read_to_string(path).unwrap();
         assert!(svg.contains("backup-server") && svg.contains("scanned for each"), "{svg}");
     }

@@ -6,16 +6,15 @@ mod frontier;
 pub(crate) mod rows;
 mod search;
 
-use anyhow::Result;
 use heat::statistics::median;
-use plotters::coord::Shift;
+use picture::chart::{ChartLine, bounds, headed, line_chart};
+use picture::{Area, DrawError, Picture};
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
 use self::rows::{chart_of_rows, color};
 use crate::comparison::{Metric, noise, ratio};
 use crate::configuration::Configuration;
-use crate::picture::{self, ChartLine, Picture, bounds, chart};
 use crate::record::{Run, Turn, WorkloadRecord};
 
 const PANEL: (u32, u32) = (560, 420);
@@ -28,7 +27,7 @@ impl Picture for WorkloadRecord {
         (PANEL.0 * 3, PANEL.1 * rows_of(self).len().max(1) as u32)
     }
 
-    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
+    fn draw_on(&self, area: &Area<'_>) -> Result<(), DrawError> {
         let rows = rows_of(self);
         let areas = area.split_evenly((rows.len().max(1), 1));
         for (row, area) in rows.into_iter().zip(&areas) {
@@ -58,7 +57,7 @@ fn rows_of(record: &WorkloadRecord) -> Vec<Row<'_>> {
     rows
 }
 
-fn draw_run<B: DrawingBackend<ErrorType: 'static>>(row: &DrawingArea<B, Shift>, run: &Run) -> Result<()> {
+fn draw_run(row: &Area<'_>, run: &Run) -> Result<(), DrawError> {
     let panels = row.split_evenly((1, 3));
     draw_ratios(&panels[0], run)?;
     let (scale, of_scale) = scale(run);
@@ -79,9 +78,10 @@ fn scale(run: &Run) -> (f64, &'static str) {
     }
 }
 
-fn draw_ratios<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()> {
+fn draw_ratios(area: &Area<'_>, run: &Run) -> Result<(), DrawError> {
     // From the bottom up, so that the default is at the top.
-    let configurations: Vec<_> = run.configurations().into_iter().rev().collect();
+    let all = run.configurations();
+    let configurations: Vec<_> = all.iter().copied().rev().collect();
     let intervals: Vec<_> = configurations
         .iter()
         .map(|&configuration| ratio(run, Metric::Throughput, configuration, Configuration::Default))
@@ -93,11 +93,12 @@ fn draw_ratios<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shif
     let across = lowest - space..highest + space;
     let said = "ratio and interval; grey: default against default";
     let caption = format!("{}: throughput against default", run.workload);
-    let mut chart = chart_of_rows(area, caption, across, said, &configurations)?;
+    let area = headed(area, &caption, &[])?;
+    let mut chart = chart_of_rows(&area, across, said, &configurations)?;
     let band = [(1.0 - reach, SegmentValue::Exact(0)), (1.0 + reach, SegmentValue::Last)];
     chart.draw_series([Rectangle::new(band, BLACK.mix(0.12).filled())])?;
     for (row, interval) in intervals.iter().enumerate().filter_map(|(row, interval)| Some((row, (*interval)?))) {
-        let style = color(configurations[row]).stroke_width(2);
+        let style = color(configurations[row], &all).stroke_width(2);
         let at = |value| (value, SegmentValue::CenterOf(row));
         chart.draw_series([PathElement::new([at(interval.low), at(interval.high)], style)])?;
         chart.draw_series([Circle::new(at(interval.estimate), 4, style.filled())])?;
@@ -105,22 +106,22 @@ fn draw_ratios<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shif
     Ok(())
 }
 
-fn draw_lines<B: DrawingBackend<ErrorType: 'static>>(
-    area: &DrawingArea<B, Shift>,
+fn draw_lines(
+    area: &Area<'_>,
     run: &Run,
     title: &str,
     points: impl Fn(&Turn) -> Vec<(f64, f64)>,
-) -> Result<()> {
+) -> Result<(), DrawError> {
+    let all = run.configurations();
     let line = |configuration: Configuration| ChartLine {
         name: configuration.to_string(),
-        style: color(configuration).stroke_width(2),
+        style: color(configuration, &all).stroke_width(2),
         points: median_line(run.turns_of(configuration), &points),
     };
-    let lines: Vec<ChartLine> = run.configurations().into_iter().map(line).collect();
+    let lines: Vec<ChartLine> = all.iter().copied().map(line).collect();
     let [first, last, _, highest] = bounds(&lines);
     let across = (first.min(0.0)..last.max(1.0), "seconds since the tool started");
-    let mut chart = chart(area, title, across, 0.0..highest.max(1e-9) * 1.05)?;
-    picture::draw_lines(&mut chart, lines, 0)
+    line_chart(area, title, across, 0.0..highest.max(1e-9) * 1.05, (&lines, 0))
 }
 
 /// The median over rounds, in steps; time counts from the act.
@@ -143,8 +144,8 @@ mod tests {
     use super::*;
     use crate::comparison::tests::run_of;
     use crate::machine::tests::machine;
-    use crate::picture::draw;
     use crate::workload::{FrontierPoint, SearchWork, ThroughputPoint};
+    use picture::draw;
 
     fn record() -> WorkloadRecord {
         let mut run = run_of(

@@ -5,29 +5,26 @@
 use std::fmt::Display;
 use std::ops::Range;
 
-use anyhow::Result;
-use plotters::coord::Shift;
+use picture::color::COLORS;
+use picture::{Area, DrawError, FONT};
 use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue, SegmentedCoord};
 use plotters::coord::types::{RangedCoordf64, RangedCoordusize};
 use plotters::prelude::*;
 
 use crate::configuration::Configuration;
-use crate::picture::{COLORS, FONT};
 
 /// A chart with rows.
-pub type Rows<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, SegmentedCoord<RangedCoordusize>>>;
+pub type Rows<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, SegmentedCoord<RangedCoordusize>>>;
 
 /// An empty chart with a row for each of these, the first at the bottom; `said` is the label of the horizontal axis.
-pub fn chart_of_rows<'a, B: DrawingBackend<ErrorType: 'static>>(
-    area: &'a DrawingArea<B, Shift>,
-    caption: String,
+pub fn chart_of_rows<'a, 'b>(
+    area: &'a Area<'b>,
     across: Range<f64>,
     said: &str,
     each: &[impl Display],
-) -> Result<Rows<'a, B>> {
+) -> Result<Rows<'a, 'b>, DrawError> {
     let rows = each.len().max(1);
     let mut chart = ChartBuilder::on(area)
-        .caption(caption, (FONT, 18))
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(150)
@@ -47,18 +44,18 @@ pub fn chart_of_rows<'a, B: DrawingBackend<ErrorType: 'static>>(
     Ok(chart)
 }
 
-/// The colour of a configuration, the same in every panel.
-pub fn color(configuration: Configuration) -> RGBColor {
-    let (number, base) = (configuration as usize, COLORS[configuration as usize % COLORS.len()]);
-    match number / COLORS.len() {
+/// The colour of a configuration among all of its run, the same in every panel: those first named are the easiest to tell apart.
+pub fn color(configuration: Configuration, all: &[Configuration]) -> RGBColor {
+    let place = all.iter().position(|each| *each == configuration).unwrap_or(0);
+    let base = COLORS[place % COLORS.len()];
+    match place / COLORS.len() {
         0 => base,
         1 => between(base, WHITE),
-        2 => between(base, RED),
-        _ => between(base, BLUE),
+        _ => between(base, BLACK),
     }
 }
 
-/// There are more configurations than easily distinguishable colours.
+/// More than ten configurations are seldom compared.
 fn between(one: RGBColor, other: RGBColor) -> RGBColor {
     RGBColor(one.0.midpoint(other.0), one.1.midpoint(other.1), one.2.midpoint(other.2))
 }
@@ -69,10 +66,11 @@ mod tests {
     use clap::ValueEnum;
 
     #[test]
-    fn configurations_have_colours_of_their_own() {
-        let colors: Vec<RGBColor> = Configuration::value_variants().iter().map(|&each| color(each)).collect();
+    fn configurations_of_a_run_have_colours_of_their_own() {
+        let all = &Configuration::value_variants()[..20];
+        let colors: Vec<RGBColor> = all.iter().map(|&each| color(each, all)).collect();
         for (number, one) in colors.iter().enumerate() {
-            assert!(!colors[..number].contains(one), "{}", Configuration::value_variants()[number]);
+            assert!(!colors[..number].contains(one), "{}", all[number]);
         }
     }
 }

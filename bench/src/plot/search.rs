@@ -2,15 +2,14 @@
 //!
 //! Owns: drawing these two. Never touches: the other panels.
 
-use anyhow::Result;
-use plotters::coord::Shift;
+use picture::chart::{ChartLine, KeyEntry, Mark, bounds, headed, line_chart};
+use picture::{Area, DrawError};
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
 use super::rows::{chart_of_rows, color};
 use crate::comparison::typical;
 use crate::configuration::Configuration;
-use crate::picture::{ChartLine, bounds, chart, draw_key, draw_lines};
 use crate::real_time;
 use crate::record::Run;
 use crate::table::distinct;
@@ -32,13 +31,13 @@ pub fn is_search(run: &Run) -> bool {
 }
 
 /// Draws the runs of a program that searches, one per number of threads.
-pub fn draw<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, runs: &[&Run]) -> Result<()> {
+pub fn draw(area: &Area<'_>, runs: &[&Run]) -> Result<(), DrawError> {
     let panels = area.split_evenly((1, 3));
     draw_real_time(&panels[0], runs)?;
     runs.first().map_or(Ok(()), |run| draw_shares(&panels[1], run))
 }
 
-fn draw_real_time<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, runs: &[&Run]) -> Result<()> {
+fn draw_real_time(area: &Area<'_>, runs: &[&Run]) -> Result<(), DrawError> {
     // The load of the first, so that numbers of threads can be compared.
     let load = runs.first().filter(|run| real_time::is_loaded(run)).and_then(|run| real_time::streams(run));
     let streams = load.unwrap_or(1.0);
@@ -46,30 +45,32 @@ fn draw_real_time<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, S
         Some(streams) => format!("real-time factor against threads, {streams} streams each"),
         None => "real-time factor against threads".to_owned(),
     };
+    let all = distinct(runs.iter().flat_map(|run| run.configurations()));
     let line = |configuration: Configuration| {
         let point = |run: &&Run| Some((threads(run)?, streams * real_time::factor(run, configuration)?));
         ChartLine {
             name: configuration.to_string(),
-            style: color(configuration).stroke_width(2).filled(),
+            style: color(configuration, &all).stroke_width(2).filled(),
             points: runs.iter().filter_map(point).collect(),
         }
     };
-    let configurations = distinct(runs.iter().flat_map(|run| run.configurations()));
-    let lines: Vec<ChartLine> = configurations.into_iter().map(line).collect();
+    let lines: Vec<ChartLine> = all.iter().copied().map(line).collect();
     let [_, most_threads, _, highest] = bounds(&lines);
     let across = (0.5..most_threads.max(1.0) + 0.5, "threads; below 1 each keeps up with music that is playing");
-    let mut chart = chart(area, &caption, across, 0.0..highest.max(1e-9) * 1.05)?;
-    draw_lines(&mut chart, lines, 3)
+    line_chart(area, &caption, across, 0.0..highest.max(1e-9) * 1.05, (&lines, 3))
 }
 
-fn draw_shares<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()> {
+fn draw_shares(area: &Area<'_>, run: &Run) -> Result<(), DrawError> {
     // From the bottom up, so that the default is at the top.
     let configurations: Vec<_> = run.configurations().into_iter().rev().collect();
     let caption = format!("{}: shares of a query's time", run.workload);
-    let mut chart = chart_of_rows(area, caption, 0.0..100.0, "percent", &configurations)?;
+    let key =
+        PARTS.map(|(name, color, _)| KeyEntry { name: name.to_owned(), style: color.filled(), mark: Mark::Block });
+    let area = headed(area, &caption, &key)?;
+    let mut chart = chart_of_rows(&area, 0.0..100.0, "percent", &configurations)?;
     let rows = configurations.len();
     let mut ends = vec![0.0; rows];
-    for (name, color, share) in PARTS {
+    for (_, color, share) in PARTS {
         let mut bars = Vec::new();
         for (row, end) in ends.iter_mut().enumerate() {
             let start = *end;
@@ -79,10 +80,9 @@ fn draw_shares<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shif
             bar.set_margin(3, 3, 0, 0);
             bars.push(bar);
         }
-        let key = move |(x, y): (i32, i32)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], color.filled());
-        chart.draw_series(bars)?.label(name).legend(key);
+        chart.draw_series(bars)?;
     }
-    draw_key(&mut chart)
+    Ok(())
 }
 
 fn typical_of(run: &Run, configuration: Configuration, number: Number) -> Option<f64> {

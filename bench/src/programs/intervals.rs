@@ -2,13 +2,12 @@
 //!
 //! Owns: drawing it. Never touches: conclusions.
 
-use anyhow::Result;
-use plotters::coord::Shift;
+use picture::chart::{KeyEntry, Mark, headed};
+use picture::{Area, DrawError, Picture};
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
 use super::record::{ProgramTrial, ProgramsRecord};
-use crate::picture::{FONT, Picture};
 use crate::plot::rows::chart_of_rows;
 
 const WIDTH: u32 = 900;
@@ -51,15 +50,19 @@ impl Picture for ProgramsRecord {
         (WIDTH, ROW * self.trials.len() as u32 + AROUND)
     }
 
-    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
+    fn draw_on(&self, area: &Area<'_>) -> Result<(), DrawError> {
         let intervals = self.intervals();
         let ends =
             || intervals.iter().flat_map(|each| each.forecast.into_iter().chain(each.gained.into_iter().flatten()));
         let across = ends().fold(0.0, f64::min) - 3.0..ends().fold(10.0, f64::max) + 3.0;
-        let (above, below) = area.split_vertically(self.size().1 - ROW);
+        let entry = |name: &str, style, mark| KeyEntry { name: name.to_owned(), style, mark };
+        let key = [
+            entry("forecast of `hugepilot explain`", FORECAST.filled(), Mark::Block),
+            entry("measured by `hugepilot trial`, with its 95 % interval", GAINED.stroke_width(3), Mark::Line),
+        ];
         let names: Vec<&str> = intervals.iter().map(|each| each.program).collect();
-        let caption = "speed that huge pages gain, in percent".to_owned();
-        let mut chart = chart_of_rows(&above, caption, across, "", &names)?;
+        let area = headed(area, "work for each second of CPU time: what huge pages gain, in percent", &key)?;
+        let mut chart = chart_of_rows(&area, across, "", &names)?;
         let zero = [(0.0, SegmentValue::Exact(0)), (0.0, SegmentValue::Last)];
         chart.draw_series([PathElement::new(zero, BLACK)])?;
         for (row, Interval { forecast, gained, .. }) in intervals.iter().enumerate() {
@@ -70,29 +73,15 @@ impl Picture for ProgramsRecord {
                 chart.draw_series([Circle::new(at(best), 5, GAINED.filled())])?;
             }
         }
-        draw_key(&below)
+        Ok(())
     }
-}
-
-/// Below the chart, where it covers nothing.
-fn draw_key<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>) -> Result<()> {
-    let font = (FONT, 14).into_font();
-    for (x, style, words) in [
-        (130, FORECAST.stroke_width(12), "forecast of `hugepilot explain`"),
-        (430, GAINED.stroke_width(3), "measured by `hugepilot trial`, with its 95 % interval"),
-    ] {
-        area.draw(&PathElement::new([(x, 10), (x + 30, 10)], style))?;
-        area.draw(&Text::new(words, (x + 38, 3), font.clone()))?;
-    }
-    area.draw(&Circle::new((445, 10), 5, GAINED.filled()))?;
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::draw;
     use crate::programs::record::tests::trial;
+    use picture::draw;
 
     #[test]
     fn each_program_has_its_forecast_and_its_interval() {
@@ -104,8 +93,7 @@ mod tests {
         draw(&record, &path).unwrap();
         let svg = std::fs::read_to_string(path).unwrap();
         assert!(svg.contains("redis") && svg.contains("numpy"), "{svg}");
-        // One of each in the key.
-        assert_eq!(svg.matches("<circle").count(), 2 + 1);
+        assert_eq!(svg.matches("<circle").count(), 2);
         let names: Vec<_> = record.intervals().iter().map(|each| each.program.to_owned()).collect();
         assert_eq!(names, ["numpy", "redis"], "from the bottom up");
     }

@@ -83,15 +83,19 @@ impl fmt::Display for CheckStatus {
     }
 }
 
-/// One line of JSON: the report `doctor`, with its version and its checks.
-pub fn to_json<Fix: Serialize>(checks: &[Check<Fix>]) -> serde_json::Result<String> {
+/// One line of JSON: the report `doctor`, with its version, its checks, and what the system offers ability by ability.
+pub fn to_json<Fix: Serialize, Ability: Serialize>(
+    checks: &[Check<Fix>],
+    abilities: &[Ability],
+) -> serde_json::Result<String> {
     #[derive(Serialize)]
-    struct Document<'a, Fix> {
+    struct Document<'a, Fix, Ability> {
         version: u32,
         report: &'static str,
         checks: &'a [Check<Fix>],
+        abilities: &'a [Ability],
     }
-    serde_json::to_string(&Document { version: 1, report: "doctor", checks })
+    serde_json::to_string(&Document { version: 1, report: "doctor", checks, abilities })
 }
 
 /// Wraps text between words into lines of at most `width` characters; a longer word stays whole.
@@ -122,13 +126,13 @@ mod tests {
     #[test]
     fn json_tells_everything_of_a_check() {
         let checks = [Check::missing("b", "c").named("a").fixed_by("d"), Check::unknown("e", &"why")];
-        let text = to_json(&checks).unwrap();
+        let text = to_json(&checks, &["f"]).unwrap();
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();
         let told = serde_json::json!({ "version": 1, "report": "doctor", "checks": [
             { "name": "a", "status": "missing", "finding": "b", "meaning": "c", "fix": "d" },
             { "name": "e", "status": "warning", "finding": "not known: why",
               "meaning": "What cannot be told is not taken for granted.", "fix": null },
-        ] });
+        ], "abilities": ["f"] });
         assert_eq!(document, told);
     }
 

@@ -124,7 +124,7 @@ const TARGET_GAUGES: &[Gauge<TargetState>] = &[
         |target| target.forecast.and_then(|forecast| bytes(forecast.would_pay_bytes)),
     ),
     gauge("hugepilot_target_promoting", "1 if what pays is promoted in a target, 0 if it is only observed", |target| {
-        Some(flag(target.mode == PilotMode::Promote))
+        Some(flag(target.mode != PilotMode::Observe))
     }),
     gauge("hugepilot_target_paused", "1 while a target is left alone on request", |target| Some(flag(target.paused))),
     gauge("hugepilot_target_left_alone", "1 if a target could not be observed when that was last tried", |target| {

@@ -1,4 +1,4 @@
-//! Whether DAMON could be claimed; this changes nothing: `cargo run -p damon --example is_it_free`.
+//! Whether DAMON could be claimed; this changes nothing: `cargo run -p hugepilot-damon --example is_it_free`.
 
 use kernel::Root;
 use kernel::damon::Purpose;

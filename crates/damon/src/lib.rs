@@ -319,6 +319,11 @@ pub fn number(path: &Path) -> Result<u64, DamonError> {
 #[cfg(any(test, feature = "samples"))]
 pub mod samples;
 
+/// The example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;

@@ -9,16 +9,16 @@ use daemon::config::Config;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use heat::units::Bytes;
+use hugepilot::report::heat_grid::{HeatRecorder, html};
 use hugepilot::report::heat_map::Canvas;
-use hugepilot::report::heat_map_over_time::{HeatMapRecorder, html};
 use hugepilot::report::{Detail, PlanReport, ReclaimStatusReport, json, text as words};
 use launch::program::elf::{Elf, parse};
 use pilot::decide::{Allowance, Past, Spent, decide};
 use pilot::engine::Family;
 use pilot::machine::PromotionRecord;
-use pilot::recording::{Moment, Recording};
 use pool::{Edit, Lasting, LastingPool, PoolSurroundings, persist};
 use reclaim::ReclaimState;
+use recording::{Moment, Recording};
 
 use crate::text;
 
@@ -37,12 +37,12 @@ pub fn recording(bytes: &[u8]) {
         Err(_) if bytes.starts_with(GZIP) => return,
         parsed => parsed.expect("its header is right"),
     };
-    let mut heat_map = HeatMapRecorder::default();
+    let mut recorder = HeatRecorder::default();
     for moment in recording.flatten() {
         show(&moment);
-        heat_map.take(&moment);
+        recorder.take(&moment);
     }
-    assert!(html::page(&heat_map.heat_map("a".to_owned())).contains("</html>"));
+    assert!(html::page(&recorder.grid("a".to_owned())).expect("it can be drawn").contains("</html>"));
 }
 
 const GZIP: &[u8] = &[0x1f, 0x8b];

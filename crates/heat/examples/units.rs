@@ -1,4 +1,4 @@
-//! Sizes and times as people write them: `cargo run -p heat --example units 512MiB 1.5s`.
+//! Sizes and times as people write them: `cargo run -p hugepilot-heat --example units 512MiB 1.5s`.
 
 use heat::units::{Bytes, HUGE_PAGE, Nanos};
 

@@ -83,6 +83,12 @@ pub enum Meaning {
     Sampled,
 }
 
+impl fmt::Display for Meaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 /// What the observation cost, summed over the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -177,6 +183,15 @@ pub struct Mapping {
     /// Whether its memory policy spreads its pages over several memory nodes, or may do so; a huge page would put them on one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spread_over_nodes: bool,
+    /// Whether programs may run there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub executable: bool,
+    /// Whether a program serves its page faults or its writes (userfaultfd), as during a migration by postcopy or a snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub userfaultfd: bool,
+    /// Whether no memory is reserved for it (`MAP_NORESERVE`), as for virtio-mem.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreserved: bool,
 }
 
 impl Mapping {

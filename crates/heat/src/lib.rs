@@ -40,3 +40,8 @@ pub use sample::{Coverage, Estimate, Sample};
 pub use snapshot::Snapshot;
 pub use walk_cost::{ReadTimes, WalkCost, WalkShare};
 pub use walks::Walks;
+
+/// The example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

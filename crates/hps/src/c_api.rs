@@ -23,7 +23,7 @@ use crate::arena::Arena;
 use crate::c_error;
 use crate::judge::{self, ActiveRegion, Application, RegionVerdict, Report};
 use crate::tracking::{ProcessTracking, TrackingSettings, locked};
-use crate::wire::{Page, Range, SOCKET, Track, usual_signal};
+use crate::wire::{Page, Range, Track};
 use crate::{ArenaBacking, TrackError};
 
 /// A thread of the library's fetches lists and calls the functions that were set.
@@ -373,6 +373,9 @@ pub unsafe extern "C" fn hps_arena_create(bytes: u64, flags: u32, arena: *mut *m
     let Some(place) = (unsafe { arena.as_mut() }) else {
         return answer(Err(invalid("make an arena: no place for it")));
     };
+    if flags & !HPS_ARENA_FORK != 0 {
+        return answer(Err(invalid("make an arena: an unknown flag")));
+    }
     let made = Arena::create(bytes, flags & HPS_ARENA_FORK != 0);
     let made = made.map_err(|cause| TrackError::System { doing: "make an arena", cause });
     answer(made.map(|made| *place = Box::into_raw(Box::new(hps_arena(made)))))
@@ -465,23 +468,24 @@ unsafe fn settings(options: *const hps_options) -> Result<(TrackingSettings, u32
         // SAFETY: the caller guarantees that many; more ranges than allowed are refused anyway.
         Some(ranges) => unsafe { std::slice::from_raw_parts(ranges.as_ptr(), options.ranges_count.min(4096) as usize) },
     };
+    let usual = TrackingSettings::default();
     let socket = match NonNull::new(options.socket.cast_mut()) {
-        None => PathBuf::from(SOCKET),
+        None => usual.socket,
         // SAFETY: the caller guarantees that it is a string.
         Some(socket) => PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(socket.as_ptr()) }.to_bytes())),
     };
     let track = Track {
-        signal: if options.signal == 0 { usual_signal() } else { options.signal },
+        signal: if options.signal == 0 { usual.track.signal } else { options.signal },
         thread: None,
-        threshold_pages: or(options.threshold_pages, 512),
-        interval_ms: or(options.interval_ms.into(), 1000) as u32,
+        threshold_pages: or(options.threshold_pages, usual.track.threshold_pages),
+        interval_ms: if options.interval_ms == 0 { usual.track.interval_ms } else { options.interval_ms },
         ranges: ranges.to_vec(),
     };
     let settings = TrackingSettings {
         track,
         socket,
         own_writes: options.flags & HPS_OWN_WRITES != 0,
-        most_huge_bytes: or(options.max_huge_bytes, u64::MAX),
+        most_huge_bytes: or(options.max_huge_bytes, usual.most_huge_bytes),
         most_growth_bytes: (options.max_growth_bytes != 0).then_some(options.max_growth_bytes),
     };
     Ok((settings, options.mode, options.flags & HPS_WAKE != 0))

@@ -46,3 +46,8 @@ pub use {
     judge::{ActiveRegion, Application, Judge, RegionVerdict, Report},
     tracking::{ProcessTracking, TrackingSettings},
 };
+
+/// The example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

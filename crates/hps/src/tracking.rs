@@ -27,7 +27,7 @@ use crate::handler::{handle, is_ours};
 use crate::judge::{Allowance, Application, Convert, Limits, REGION, Report, work_through};
 use crate::list::List;
 use crate::own::OwnWatch;
-use crate::wire::{Notice, Track};
+use crate::wire::{Notice, SOCKET, Track};
 
 /// How long to wait before retrying a daemon that is gone.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -50,6 +50,19 @@ pub struct TrackingSettings {
     /// Bytes that converting may add to this process: pages of its regions that had no memory yet. None: a hundredth of what is resident
     /// when the first list comes, as `hugepilot promote` has it.
     pub most_growth_bytes: Option<u64>,
+}
+
+impl Default for TrackingSettings {
+    /// By the daemon at its usual place; huge pages without a limit, and a hundredth more memory.
+    fn default() -> Self {
+        Self {
+            track: Track::default(),
+            socket: PathBuf::from(SOCKET),
+            own_writes: false,
+            most_huge_bytes: u64::MAX,
+            most_growth_bytes: None,
+        }
+    }
 }
 
 /// A process that is tracked, until this is dropped.

@@ -108,6 +108,13 @@ pub fn usual_signal() -> i32 {
     libc::SIGRTMIN() + 4
 }
 
+impl Default for Track {
+    /// Everywhere: a list each second in which at least 512 pages, 2 MiB, are active.
+    fn default() -> Self {
+        Self { signal: usual_signal(), thread: None, threshold_pages: 512, interval_ms: 1000, ranges: Vec::new() }
+    }
+}
+
 impl Track {
     /// The request, as a line with its line break.
     pub fn line(&self) -> Vec<u8> {

@@ -26,6 +26,7 @@ fn facts(tree: &str) -> Facts {
             process_madvise: Ability::Yes,
             pagemap: Ability::Yes,
             cachestat: Ability::Yes,
+            own_writes: Ability::Yes,
             collapses: Some(COLLAPSES),
         },
     )
@@ -92,10 +93,35 @@ fn a_table_for_someone_without_rights() {
 
 #[test]
 fn json() {
-    let text = doctor::to_json(&doctor::check(&facts("debian-6.12"))).unwrap();
+    let facts = facts("debian-6.12");
+    let text = doctor::to_json(&doctor::check(&facts), &doctor::abilities(&facts)).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     schema::check(&value);
     insta::assert_snapshot!("json-debian-6.12", serde_json::to_string_pretty(&value).unwrap());
+}
+
+#[test]
+fn an_ability_says_why_it_is_missing() {
+    let mut facts = facts("linux-6.18");
+    facts.damon_threads = Ok(Some(1));
+    facts.live = LiveProbes::default();
+    for ability in doctor::abilities(&facts) {
+        assert_eq!(ability.here == Some(true), ability.why.is_none(), "{ability:?}");
+    }
+    let of = |name: &str| doctor::abilities(&facts).into_iter().find(|ability| ability.name == name).unwrap();
+    assert_eq!(of("tracker damon-paddr").here, Some(false));
+    assert!(of("tracker damon-paddr").why.unwrap().contains("in use by someone else"));
+    assert_eq!(of("own writes by userfaultfd").here, None, "it was not tried");
+}
+
+#[test]
+fn the_table_of_kernels_has_every_ability() {
+    let page = include_str!("../../../docs/reference/supported.md");
+    let table = page.lines().skip_while(|line| !line.starts_with("| ability")).skip(2);
+    let rows: Vec<&str> = table.map_while(|line| Some(line.strip_prefix('|')?.split('|').next()?.trim())).collect();
+    let abilities: Vec<String> =
+        doctor::abilities(&facts("linux-6.18")).into_iter().map(|ability| ability.name).collect();
+    assert_eq!(rows, abilities, "make supported");
 }
 
 #[test]

@@ -1,11 +1,13 @@
-//! Installation: the files that `make install` adds and `make uninstall` removes, and the Debian package. The real dpkg installs the package into a
-//! separate directory, where the program runs, and removes it again. Nothing here touches what is installed on the machine itself.
+//! Installation: the files that `make install` adds and `make uninstall` removes, and the Debian packages. The real dpkg installs these into a
+//! separate directory, where the programs run, and removes them again. Nothing here touches what is installed on the machine itself.
+//! tests/package/chroot does the same with apt in a whole Debian.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{fs, io};
 
 use rustix::process::getuid;
 use tempfile::TempDir;
@@ -13,6 +15,8 @@ use tempfile::TempDir;
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const CONFIGURATION: &str = "etc/hugepilot/hugepilot.toml";
+/// The Debian packages, those first that others depend on.
+const PACKAGES: [&str; 4] = ["libhps0", "libhps-dev", "hugepilot", "hugepilotd"];
 /// Where calls of systemctl are recorded instead of reaching systemd.
 const SAID: &str = "said-to-systemd";
 
@@ -49,13 +53,12 @@ fn run(command: &mut Command) -> String {
 }
 
 fn is_installed(program: &str) -> bool {
-    match Command::new(program).arg("--version").output() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            eprintln!("skipped: {program} is not installed");
-            false
-        }
-        tried => tried.expect("it starts").status.success(),
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !found {
+        eprintln!("skipped: {program} is not installed");
     }
+    found
 }
 
 fn make(target: &str, built: &Path, destination: &Path) {
@@ -138,37 +141,43 @@ fn what_make_installs_it_removes_and_nothing_else() {
     assert_eq!(after.difference(&before).filter(ours).collect::<Vec<_>>(), Vec::<&PathBuf>::new(), "stays");
 }
 
-/// A system in a directory: a shell, the dynamic loader's files, and those of our package's dependencies that the machine has installed.
+/// A system in a directory: a shell, the dynamic loader's files, and those of our packages' dependencies that the machine has installed.
 struct System {
     root: TempDir,
 }
 
 impl System {
-    fn new(depends: &str) -> Self {
+    fn new(depends: &BTreeSet<String>) -> Self {
         let system = Self { root: folder() };
-        // The package's scripts believe that systemd is running there.
-        for directory in ["bin", "dev", "run/systemd/system", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
+        // The packages' scripts believe that systemd is running there.
+        for directory in ["bin", "dev", "usr/bin", "run/systemd/system", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
             fs::create_dir_all(system.path(directory)).unwrap();
         }
         for file in [SAID, "dev/null"] {
             fs::write(system.path(file), "").unwrap();
         }
-        let systemctl = system.path("bin/systemctl");
-        fs::write(&systemctl, format!("#!/bin/sh\necho \"$*\" >> /{SAID}\n")).unwrap();
-        fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).unwrap();
+        // Debian's helpers, which ask systemctl in turn.
+        for helper in ["bin/systemctl", "usr/bin/deb-systemd-invoke", "usr/bin/deb-systemd-helper"] {
+            let helper = system.path(helper);
+            fs::write(&helper, format!("#!/bin/sh\necho \"$*\" >> /{SAID}\n")).unwrap();
+            fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
+        }
         for program in ["/bin/sh", "/bin/rm"] {
             system.bring(program);
             system.bring_libraries(program);
         }
         system.bring_libraries(env!("CARGO_BIN_EXE_hugepilot"));
-        let names = depends.split(", ").filter_map(|package| package.split_whitespace().next());
-        let there = run(Command::new("dpkg-query").arg("--status").args(names));
+        let there = run(Command::new("dpkg-query").arg("--status").args(depends));
         fs::write(system.path("var/lib/dpkg/status"), there + "\n").unwrap();
         system
     }
 
     fn path(&self, path: &str) -> PathBuf {
         self.root.path().join(path.trim_start_matches('/'))
+    }
+
+    fn has(&self, file: &str) -> bool {
+        fs::metadata(self.path(file)).is_ok_and(|file| file.len() > 0)
     }
 
     /// Copies one of the machine's files to the same path.
@@ -184,10 +193,10 @@ impl System {
     }
 
     /// Runs the machine's dpkg. Overrides its settings, which might exclude manuals, and writes nothing to its log.
-    fn dpkg(&self, action: &str, package: &str) {
+    fn dpkg(&self, action: &str, packages: &[impl AsRef<OsStr>]) {
         let mut command = Command::new("dpkg");
         command.arg(format!("--root={}", self.root.path().display())).args(["--log=/dev/null", "--path-include=*"]);
-        run(command.args([action, package]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"));
+        run(command.arg(action).args(packages).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"));
     }
 
     /// Runs a command in the system.
@@ -195,24 +204,37 @@ impl System {
         run(Command::new("chroot").arg(self.root.path()).args(command).env("PATH", "/usr/sbin:/usr/bin:/bin"))
     }
 
-    /// The systemctl calls since the last query.
-    fn said_to_systemd(&self) -> String {
+    /// Whether packages told systemd this since the last query.
+    fn was_told_to_systemd(&self, words: &str) -> bool {
         let said = fs::read_to_string(self.path(SAID)).unwrap();
         fs::write(self.path(SAID), "").unwrap();
-        said
+        said.lines().any(|line| line == words)
     }
 }
 
-/// Makes the package and returns its path; None, with a message, if Debian's tools for that are missing.
-fn package(built: &Path) -> Option<String> {
-    if !is_installed("dpkg-shlibdeps") || !is_installed("make") {
+/// Makes the packages and returns their paths, in the order of [`PACKAGES`]; None, with a message, if Debian's tools for that are missing.
+fn packages(built: &Path) -> Option<Vec<String>> {
+    if !is_installed("dh") || !is_installed("make") || !is_installed("python3") {
         return None;
     }
-    // The package is thrown away, so it need not be small.
+    // The packages are thrown away, so they need not be small.
     let quick = [("DPKG_DEB_COMPRESSOR_TYPE", "gzip"), ("DPKG_DEB_COMPRESSOR_LEVEL", "1")];
-    let said = run(Command::new(format!("{SOURCES}/scripts/deb")).arg(built).envs(quick));
-    assert_eq!(said, format!("{}/hugepilot_{VERSION}_amd64.deb\n", built.display()), "it says where it is");
-    Some(said.trim_end().to_owned())
+    // As root, cargo and the compiler might not be in the path.
+    let cargo = Path::new(env!("CARGO"));
+    let path =
+        format!("{}:{}", cargo.parent().expect("a directory").display(), std::env::var("PATH").unwrap_or_default());
+    let mut deb = Command::new(format!("{SOURCES}/scripts/deb"));
+    let said = run(deb.arg(built).envs(quick).env("PATH", path).env("CARGO", cargo));
+    let made: BTreeSet<&str> = said.lines().collect();
+    let expected = PACKAGES.map(|name| format!("{}/{name}_{VERSION}_amd64.deb", built.display()));
+    assert_eq!(made, expected.iter().map(String::as_str).collect(), "it says where they are");
+    Some(expected.to_vec())
+}
+
+/// The names of what a package depends on.
+fn depends(package: &str) -> Vec<String> {
+    let depends = run(Command::new("dpkg-deb").args(["--field", package, "Depends"]));
+    depends.trim_end().split(", ").filter_map(|each| Some(each.split_whitespace().next()?.to_owned())).collect()
 }
 
 #[test]
@@ -221,62 +243,99 @@ fn lintian_finds_no_errors() {
         return;
     }
     let built = built();
-    let Some(package) = package(built.path()) else { return };
-    run(Command::new("lintian").args(["--fail-on", "error", "--allow-root", &package]));
+    let Some(packages) = packages(built.path()) else { return };
+    run(Command::new("lintian").args(["--fail-on", "error", "--allow-root"]).args(packages));
 }
 
 #[test]
-fn the_debian_package_installs_runs_and_goes() {
+fn the_debian_packages_install_run_and_go() {
     let built = built();
-    let Some(package) = package(built.path()) else { return };
-    let package = package.as_str();
-    let depends = run(Command::new("dpkg-deb").args(["--field", package, "Depends"]));
-    assert!(["libc6 (>= ", "libelf1", "zlib1g"].iter().all(|name| depends.contains(name)), "{depends}");
-    if !getuid().is_root() {
-        return eprintln!("skipped: installing the package needs root, although into a directory only");
+    let Some(packages) = packages(built.path()) else { return };
+    let needs = packages.iter().map(|package| depends(package)).collect::<Vec<_>>();
+    let [library, headers, command, daemon] = &needs[..] else { panic!("{needs:?}") };
+    assert_eq!(headers, &["libhps0"]);
+    assert!(library.contains(&"libc6".to_owned()) && !library.contains(&"libelf1".to_owned()), "{library:?}");
+    for needs in [command, daemon] {
+        assert!(["libc6", "libelf1", "zlib1g"].iter().all(|name| needs.contains(&(*name).to_owned())), "{needs:?}");
     }
-    let system = System::new(depends.trim_end());
+    if !getuid().is_root() {
+        return eprintln!("skipped: installing the packages needs root, although into a directory only");
+    }
+    let system = System::new(&needs.into_iter().flatten().filter(|name| !PACKAGES.contains(&name.as_str())).collect());
     let before = tree(system.root.path());
 
-    system.dpkg("--install", package);
+    system.dpkg("--install", &packages);
     for program in ["hugepilot", "hugepilotd"] {
         assert_eq!(system.run(&[program, "--version"]), format!("{program} {VERSION}\n"));
     }
     let checked = system.run(&["hugepilot", "config", "--check", &format!("/{CONFIGURATION}")]);
     assert!(checked.contains("is right"), "{checked}");
     for file in [
-        "usr/lib/systemd/system/hugepilot.service",
         "usr/lib/x86_64-linux-gnu/libhps.so.0",
+        "usr/lib/x86_64-linux-gnu/libhps.so",
+        "usr/lib/x86_64-linux-gnu/libhps.a",
+        "usr/lib/x86_64-linux-gnu/pkgconfig/hps.pc",
+        "usr/include/hps.h",
+        "usr/lib/hugepilot/libhugepilot_preload.so",
         "usr/share/man/man1/hugepilot.1.gz",
         "usr/share/man/man1/hugepilot-heat.1.gz",
         "usr/share/man/man3/hps.3.gz",
+        "usr/share/man/man5/hugepilot.toml.5.gz",
         "usr/share/man/man8/hugepilotd.8.gz",
         "usr/share/bash-completion/completions/hugepilot",
         "usr/share/zsh/vendor-completions/_hugepilot",
         "usr/share/fish/vendor_completions.d/hugepilot.fish",
         "usr/share/doc/hugepilot/changelog.gz",
     ] {
-        assert!(fs::metadata(system.path(file)).is_ok_and(|file| file.len() > 0), "{file}");
+        assert!(system.has(file), "{file}");
     }
-    let copyright = fs::read_to_string(system.path("usr/share/doc/hugepilot/copyright")).unwrap();
-    for licence in ["Expat or Apache-2.0", "GPL-2.0-only", "Permission is hereby granted"] {
-        assert!(copyright.contains(licence), "{copyright}");
+    assert!(
+        system.has("lib/systemd/system/hugepilot.service") || system.has("usr/lib/systemd/system/hugepilot.service")
+    );
+    for (package, licences) in [
+        ("hugepilot", ["vendor/libbpf-sys/libbpf/*", "GPL-2.0-only", "License: Zlib\n"].as_slice()),
+        ("hugepilotd", &["vendor/libbpf-rs/*", "License: LGPL-2.1-only\n", "License: BSD-2-Clause\n"]),
+        ("libhps0", &["vendor/serde/*", "Permission is hereby granted"]),
+    ] {
+        let copyright = fs::read_to_string(system.path(&format!("usr/share/doc/{package}/copyright"))).unwrap();
+        assert!(licences.iter().all(|licence| copyright.contains(licence)), "{package}: {copyright}");
     }
-    assert_eq!(system.said_to_systemd(), "daemon-reload\n");
+    assert!(system.was_told_to_systemd("--system daemon-reload"));
 
     // An update keeps the configuration, and the service continues.
     fs::write(system.path(CONFIGURATION), "[[target]]\nname = \"memcached\"\n").unwrap();
-    system.dpkg("--install", package);
+    system.dpkg("--install", &packages);
     assert!(fs::read_to_string(system.path(CONFIGURATION)).unwrap().contains("memcached"));
-    assert_eq!(system.said_to_systemd(), "daemon-reload\ntry-restart hugepilot.service\n");
+    assert!(system.was_told_to_systemd("try-restart hugepilot.service"));
 
-    fs::create_dir_all(system.path("run/hugepilot")).unwrap();
-    fs::write(system.path("run/hugepilot/promoted"), "").unwrap();
-    system.dpkg("--remove", "hugepilot");
-    assert_eq!(system.said_to_systemd(), "disable hugepilot.service\nstop hugepilot.service\ndaemon-reload\n");
+    for file in ["run/hugepilot/promoted", "var/lib/hugepilot/trials.json"] {
+        fs::create_dir_all(system.path(file).parent().expect("a directory")).unwrap();
+        fs::write(system.path(file), "").unwrap();
+    }
+    system.dpkg("--remove", &PACKAGES.map(str::to_owned));
+    assert!(system.was_told_to_systemd("stop hugepilot.service"));
     let left = tree(system.root.path());
     let files: Vec<_> = left.difference(&before).filter(|path| system.root.path().join(path).is_file()).collect();
-    assert_eq!(files, [Path::new(CONFIGURATION), Path::new("run/hugepilot/promoted")], "until they are purged");
-    system.dpkg("--purge", "hugepilot");
+    let expected = [CONFIGURATION, "run/hugepilot/promoted", "var/lib/hugepilot/trials.json"];
+    assert_eq!(files, expected.map(Path::new), "until they are purged");
+    system.dpkg("--purge", &PACKAGES.map(str::to_owned));
     assert_eq!(tree(system.root.path()), before);
+}
+
+#[test]
+fn programs_find_the_library_by_pkg_config() {
+    if !is_installed("pkg-config") || !is_installed("cc") || !is_installed("make") {
+        return;
+    }
+    let (built, destination) = (built(), folder());
+    make("install", built.path(), destination.path());
+    let prefix = destination.path().join("opt/pilot");
+    let mut asked = Command::new("pkg-config");
+    asked.args(["--cflags", "--libs", "hps"]).env("PKG_CONFIG_SYSROOT_DIR", destination.path());
+    let flags = run(asked.env("PKG_CONFIG_LIBDIR", prefix.join("lib/pkgconfig")));
+    let program = destination.path().join("large");
+    let source = format!("{SOURCES}/crates/hps/examples/c/large.c");
+    run(Command::new("cc").arg("-o").arg(&program).arg(source).args(flags.split_whitespace()));
+    let said = run(Command::new(program).env("LD_LIBRARY_PATH", prefix.join("lib")));
+    assert!(said.contains("of 64 MiB on large pages"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! What this machine's kernel says about memory and huge pages: `cargo run -p kernel --example this_machine`.
+//! What this machine's kernel says about memory and huge pages: `cargo run -p hugepilot-kernel --example this_machine`.
 
 use kernel::memory::Meminfo;
 use kernel::thp::Thp;

@@ -44,3 +44,8 @@ pub mod zones;
 
 pub use error::{KernelError, Malformed};
 pub use root::{Root, optional, unless_ended};
+
+/// The example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

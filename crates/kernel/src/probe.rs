@@ -12,6 +12,7 @@ use crate::lines::kilobytes;
 use crate::lockdown::{self, Lockdown};
 use crate::memory::Meminfo;
 use crate::pmu::{self, MemorySampling};
+use crate::pressure::Pressure;
 use crate::process::ProcessStatus;
 use crate::thp::Thp;
 use crate::{KernelError, Malformed, Root, balloon, cgroup, damon, kallsyms, unless_ended};
@@ -41,6 +42,8 @@ pub struct LiveProbes {
     pub pagemap: Ability,
     /// `cachestat` tells which part of a file is in memory.
     pub cachestat: Ability,
+    /// A process can track its own writes by userfaultfd and `PAGEMAP_SCAN`.
+    pub own_writes: Ability,
     /// How long collapses took; None if none could be tried.
     pub collapses: Option<CollapseTimes>,
 }
@@ -135,6 +138,8 @@ pub struct Facts {
     pub idle_pages: Ability,
     /// Control groups can be told to reclaim memory.
     pub memory_reclaim: Ability,
+    /// The kernel tells how long tasks wait for memory.
+    pub pressure: Ability,
     /// The caller's trials.
     pub live: LiveProbes,
 }
@@ -143,7 +148,14 @@ impl Default for LiveProbes {
     /// Nothing was tried.
     fn default() -> Self {
         let untried = || Ability::Unknown("not tried".to_owned());
-        Self { bpf: untried(), process_madvise: untried(), pagemap: untried(), cachestat: untried(), collapses: None }
+        Self {
+            bpf: untried(),
+            process_madvise: untried(),
+            pagemap: untried(),
+            cachestat: untried(),
+            own_writes: untried(),
+            collapses: None,
+        }
     }
 }
 
@@ -183,6 +195,7 @@ impl Facts {
             damon_paddr: listed(root, PADDR_SYMBOL, "CONFIG_DAMON_PADDR"),
             idle_pages: present(root, IDLE_PAGES, "the kernel was built without CONFIG_IDLE_PAGE_TRACKING"),
             memory_reclaim: memory_reclaim(root),
+            pressure: pressure(root),
             live,
         }
     }
@@ -215,6 +228,14 @@ fn memory_reclaim(root: &Root) -> Ability {
         Ok(None) => Ability::No("version 2 of control groups is not mounted".to_owned()),
         Ok(Some(groups)) if groups.is_empty() => Ability::No("no control group has a file memory.reclaim".to_owned()),
         Ok(Some(_)) => Ability::Yes,
+        Err(error) => Ability::Unknown(error.to_string()),
+    }
+}
+
+fn pressure(root: &Root) -> Ability {
+    match Pressure::read(root) {
+        Ok(Some(_)) => Ability::Yes,
+        Ok(None) => Ability::No("the kernel was built without CONFIG_PSI, or booted with psi=0".to_owned()),
         Err(error) => Ability::Unknown(error.to_string()),
     }
 }

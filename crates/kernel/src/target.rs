@@ -33,11 +33,15 @@ impl Process {
     }
 }
 
-/// A process that can be observed.
+/// How the names of programs that run virtual machines begin, cut to 15 characters as the kernel does.
+const MONITORS: [&str; 5] = ["qemu-system-", "qemu-kvm", "cloud-hyperviso", "firecracker", "crosvm"];
+
+/// A process that can be observed, or at least acted on.
 #[derive(Debug)]
 pub struct Target {
     handle: PidFd,
     root: Root,
+    holds_kvm: bool,
     /// The process's name, at most 15 characters.
     pub name: String,
     /// Clock ticks after boot at which it started; with the pid it identifies the process for good.
@@ -70,7 +74,8 @@ pub enum TargetError {
     ThirtyTwoBit { pid: u32, name: String },
     #[error(
         "process {pid} ({name}) runs a virtual machine (KVM): its page walks happen in the guest's own tables, which the \
-         host's page tables do not show. Run hugepilot inside the guest instead"
+         host's page tables do not show. Run hugepilot inside the guest or, from here, `hugepilot promote --guest {pid}`, \
+         which takes what is populated (in hugepilot.toml, `guest = true`)"
     )]
     VirtualMachine { pid: u32, name: String },
     #[error(
@@ -91,6 +96,15 @@ impl Target {
     /// Errors: there is no such process; it is a thread, a kernel thread, a zombie, a 32-bit program, a virtual machine or hugepilot
     /// itself; or the kernel refuses to open or read it.
     pub fn open(pid: u32) -> Result<Self, TargetError> {
+        let target = Self::open_to_act(pid)?;
+        target.ensure_walks_are_seen()?;
+        Ok(target)
+    }
+
+    /// Opens a process for acting, which a virtual machine allows, too.
+    ///
+    /// Errors: as [`Target::open`], except for virtual machines.
+    pub fn open_to_act(pid: u32) -> Result<Self, TargetError> {
         let root = Root::host();
         if pid == std::process::id() {
             return Err(TargetError::Itself { pid });
@@ -107,11 +121,9 @@ impl Target {
         if process::is_32_bit(&root, pid) == Some(true) {
             return Err(TargetError::ThirtyTwoBit { pid, name });
         }
-        if process::holds_kvm(&root, pid).map_err(|error| gone(pid, error))? {
-            return Err(TargetError::VirtualMachine { pid, name });
-        }
+        let holds_kvm = process::holds_kvm(&root, pid).map_err(|error| gone(pid, error))?;
         let start_time = process::start_time(&root, pid).map_err(|error| gone(pid, error))?;
-        Ok(Self { handle, root, name, start_time, huge_pages_enabled: status.thp_enabled })
+        Ok(Self { handle, root, holds_kvm, name, start_time, huge_pages_enabled: status.thp_enabled })
     }
 
     /// The process id, in this pid namespace.
@@ -127,6 +139,21 @@ impl Target {
     /// The process, held by file descriptor.
     pub fn handle(&self) -> &PidFd {
         &self.handle
+    }
+
+    /// Checks that page walks go through the process's own tables, so that it can be observed.
+    ///
+    /// Errors: it runs a virtual machine (KVM).
+    pub fn ensure_walks_are_seen(&self) -> Result<(), TargetError> {
+        match self.holds_kvm {
+            true => Err(TargetError::VirtualMachine { pid: self.pid(), name: self.name.clone() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether it seems to run a virtual machine: by KVM, or by its name.
+    pub fn seems_virtual_machine(&self) -> bool {
+        self.holds_kvm || MONITORS.iter().any(|name| self.name.starts_with(name))
     }
 
     /// Checks that the process may have huge pages.

@@ -5,12 +5,18 @@
 
 /// Other processes see writes.
 pub const SHARED: u64 = 0x8;
+/// A program serves page faults on missing pages (userfaultfd).
+pub const UFFD_MISSING: u64 = 0x200;
+/// A program serves writes (userfaultfd).
+pub const UFFD_WP: u64 = 0x1000;
 /// A stack that grows automatically.
 pub const GROWSDOWN: u64 = 0x100;
 /// Page frames without a count, such as a device's.
 pub const PFNMAP: u64 = 0x400;
 /// A device's memory.
 pub const IO: u64 = 0x4000;
+/// `MAP_NORESERVE`.
+pub const NORESERVE: u64 = 0x20_0000;
 /// On reserved huge pages.
 pub const HUGETLB: u64 = 0x40_0000;
 /// Page frames with and without a count.
@@ -20,8 +26,11 @@ pub const HUGEPAGE: u64 = 0x2000_0000;
 /// `MADV_NOHUGEPAGE`; since Linux 6.7 also what was mapped with `MAP_STACK`.
 pub const NOHUGEPAGE: u64 = 0x4000_0000;
 
-const LETTERS: [(&str, u64); 8] = [
+const LETTERS: [(&str, u64); 11] = [
     ("sh", SHARED),
+    ("um", UFFD_MISSING),
+    ("uw", UFFD_WP),
+    ("nr", NORESERVE),
     ("gd", GROWSDOWN),
     ("pf", PFNMAP),
     ("io", IO),
@@ -46,6 +55,7 @@ mod tests {
         assert_eq!(from_letters(" rd wr mr mw me ac sd nh "), NOHUGEPAGE);
         assert_eq!(from_letters("rd wr sh mr mw me ms de ht sd"), SHARED | HUGETLB);
         assert_eq!(from_letters("rd mr pf io de dd"), PFNMAP | IO);
+        assert_eq!(from_letters("rd wr sh nr um uw"), SHARED | NORESERVE | UFFD_MISSING | UFFD_WP);
         assert_eq!(from_letters("rd wr mr mw me gd ac hg mm"), GROWSDOWN | HUGEPAGE | MIXEDMAP);
         assert_eq!(from_letters(""), 0);
     }

@@ -24,6 +24,7 @@ fn able() -> LiveProbes {
         process_madvise: Ability::Yes,
         pagemap: Ability::Yes,
         cachestat: Ability::Yes,
+        own_writes: Ability::Yes,
         collapses: Some(CollapseTimes {
             prepared: Nanos(600_000),
             unprepared: Nanos(620_000),

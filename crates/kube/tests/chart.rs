@@ -137,7 +137,9 @@ fn helm(words: &[&str], set: &[&str]) -> Option<Output> {
     let program = std::env::var_os("HELM").map(PathBuf::from).or(built).unwrap_or_else(|| "helm".into());
     let mut command = Command::new(program);
     command.args(words).current_dir(integrations());
-    set.iter().for_each(|value| drop(command.args(["--set-string", value])));
+    for value in set {
+        command.args(["--set-string", value]);
+    }
     let output = command.output().ok();
     if output.is_none() {
         eprintln!("skipped: there is no Helm here (tests/kube/binaries builds it)");

@@ -1,4 +1,4 @@
-//! Prints what kind of program a command is, which decides how it gets huge pages: `cargo run -p launch --example which_program
+//! Prints what kind of program a command is, which decides how it gets huge pages: `cargo run -p hugepilot-launch --example which_program
 //! python3`.
 
 use launch::program::{Program, ProgramError};

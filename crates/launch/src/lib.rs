@@ -137,6 +137,11 @@ fn library(directory: &Path) -> Option<PathBuf> {
     files.find(|file| file.is_file()).map(|file| file.canonicalize().unwrap_or(file))
 }
 
+/// The example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     use std::fs;

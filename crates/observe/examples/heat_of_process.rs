@@ -1,4 +1,4 @@
-//! The hottest regions of a process, as root: `cargo run -p observe --example heat_of_process PID`.
+//! The hottest regions of a process, as root: `cargo run -p hugepilot-observe --example heat_of_process PID`.
 
 use std::error::Error;
 

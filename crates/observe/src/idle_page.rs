@@ -119,6 +119,10 @@ impl Tracker for IdlePage {
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
         self.survey.scan(target, ObserveOptions::MOST_REGIONS, |_, _| false)
     }
+
+    fn survey_growth(&mut self, target: &Target) -> Result<Heat, ObserveError> {
+        self.survey.scan(target, ObserveOptions::MOST_REGIONS, |_, _| true)
+    }
 }
 
 /// The frames by which a region is observed: for a huge page only the first.

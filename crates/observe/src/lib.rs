@@ -137,6 +137,11 @@ pub trait Tracker {
     /// Errors: the process exits or calls exec, or its page tables, mappings or page frames cannot be read.
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError>;
 
+    /// The same, with what promoting each region would take. It costs more where pages are shared, merged or lazily freed.
+    ///
+    /// Errors: as [`Tracker::survey`].
+    fn survey_growth(&mut self, target: &Target) -> Result<Heat, ObserveError>;
+
     /// Base pages walked since they were last cleared, at next to no cost; None where the tracker cannot tell.
     ///
     /// Errors: no thread of the process is running any more, or its page tables cannot be read.

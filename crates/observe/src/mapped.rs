@@ -5,7 +5,9 @@
 use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE};
 use heat::{Mapping, Object, Obstacle, PageSet, Region, Shared};
 use kernel::maps;
-use kernel::vm_flags::{GROWSDOWN, HUGEPAGE, HUGETLB, IO, MIXEDMAP, NOHUGEPAGE, PFNMAP};
+use kernel::vm_flags::{
+    GROWSDOWN, HUGEPAGE, HUGETLB, IO, MIXEDMAP, NOHUGEPAGE, NORESERVE, PFNMAP, UFFD_MISSING, UFFD_WP,
+};
 
 use crate::ObserveError;
 
@@ -39,13 +41,17 @@ pub(super) fn mappings(
     let join = |line: maps::Line| {
         let found = flags.binary_search_by_key(&line.range.start, |mapping| mapping.range.start);
         let flags = found.ok().map(|at| flags[at]).filter(|mapping| mapping.range == line.range).map(|each| each.flags);
+        let has = |any_of: u64| flags.is_some_and(|flags| flags & any_of != 0);
         let holds_stack = line.range.len() <= Bytes(2 * STACK.0) && holds_any(stack_pointers, line.range);
         Mapping {
             range: line.range,
             obstacle: obstacle(&line, flags, holds_stack),
             shared: line.shared.then(|| shared(&line, ipc_namespace)),
-            asked_for: flags.is_some_and(|flags| flags & HUGEPAGE != 0),
+            asked_for: has(HUGEPAGE),
             spread_over_nodes: false,
+            executable: line.executable,
+            userfaultfd: has(UFFD_MISSING | UFFD_WP),
+            unreserved: has(NORESERVE),
             name: line.name,
         }
     };
@@ -196,6 +202,20 @@ mod tests {
         assert_eq!(obstacle_of("/anon_hugepage (deleted)", 7, HUGETLB, &[]), Some(Obstacle::Hugetlb));
         assert_eq!(obstacle_of("/dev/mem", 7, PFNMAP, &[]), Some(Obstacle::Special));
         assert_eq!(obstacle_of("[vdso]", 0, 0, &[]), Some(Obstacle::Special));
+    }
+
+    #[test]
+    fn flags_of_guest_memory_are_told() {
+        let of = |flags: u64, access: &str| {
+            let line = maps::parse(&format!("1000-2000 {access} 0 0:0 0\n")).unwrap();
+            mappings(line, &[MappingFlags { range: range(0x1000, 0x2000), flags }], &[], None).remove(0)
+        };
+        let told = |mapping: Mapping| (mapping.executable, mapping.userfaultfd, mapping.unreserved);
+        assert_eq!(told(of(0, "rw-p")), (false, false, false));
+        assert_eq!(told(of(0, "rwxp")), (true, false, false));
+        assert_eq!(told(of(UFFD_MISSING, "rw-p")), (false, true, false));
+        assert_eq!(told(of(UFFD_WP, "rw-p")), (false, true, false));
+        assert_eq!(told(of(NORESERVE, "rw-p")), (false, false, true));
     }
 
     #[test]

@@ -13,3 +13,8 @@ mod linux;
 
 #[cfg(target_os = "linux")]
 pub use linux::*;
+
+/// The example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -106,6 +106,10 @@ mod tests {
         fn survey(&mut self, _: &Target) -> Result<Heat, ObserveError> {
             unreachable!("a group is only observed")
         }
+
+        fn survey_growth(&mut self, _: &Target) -> Result<Heat, ObserveError> {
+            unreachable!("a group is only observed")
+        }
     }
 
     #[test]

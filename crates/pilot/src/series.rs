@@ -12,7 +12,7 @@ use kernel::target::Target;
 use observe::{ObserveError, ObserveOptions, Tracker};
 
 use crate::engine::Budget;
-use crate::recording::Moment;
+use recording::Moment;
 
 /// How often the end of the process is checked.
 const EXIT_POLL: Duration = Duration::from_millis(100);
@@ -132,6 +132,10 @@ mod tests {
         }
 
         fn survey(&mut self, _: &Target) -> Result<Heat, ObserveError> {
+            unreachable!("a series only observes")
+        }
+
+        fn survey_growth(&mut self, _: &Target) -> Result<Heat, ObserveError> {
             unreachable!("a series only observes")
         }
     }

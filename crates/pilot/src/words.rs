@@ -56,6 +56,14 @@ pub fn unobserved(meaning: Meaning) -> &'static str {
 pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
     match reason {
         Reason::Pays => "its page walks pay for the move",
+        Reason::Populated => "guest memory that is populated; how often the guest walks it is not known",
+        Reason::NotPopulated => {
+            "not or hardly populated: never used by the guest, or taken by a balloon or virtio-mem (a larger --max-growth takes what is nearly full)"
+        }
+        Reason::Userfaultfd => {
+            "userfaultfd serves it: a migration (postcopy) or a snapshot is under way; run the command again afterwards"
+        }
+        Reason::NotGuestMemory => "the monitor's own memory, not the guest's",
         Reason::Waste => "nothing uses it, and most of it is empty",
         Reason::Displaced => "a region that saves far more page walks takes its place within the limit on huge pages",
         Reason::OverQuota => "over the program's quota of huge pages; others share the limit",
@@ -83,7 +91,8 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
 
 /// Why most memory was kept, as part of a sentence: the reason of most regions that are neither promoted nor huge already. None if there are none.
 pub fn mostly_kept(reasons: &BTreeMap<Reason, u64>) -> Option<String> {
-    let kept = reasons.iter().filter(|(reason, _)| !matches!(reason, Reason::Pays | Reason::AlreadyHuge));
+    let kept =
+        reasons.iter().filter(|(reason, _)| !matches!(reason, Reason::Pays | Reason::Populated | Reason::AlreadyHuge));
     let (&most, &regions) = kept.max_by_key(|&(_, &regions)| regions)?;
     let of_all: u64 = reasons.values().sum();
     Some(format!("of {} of {}: {}", count(regions), count_of(of_all, "region"), reason(most, Meaning::Walked)))
@@ -159,7 +168,7 @@ pub fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
         RefusalReason::Busy => ("pages of the region were busy at every try", "try again"),
         RefusalReason::MappedByOthers => (
             "other processes map the same huge page, which the kernel does not split then",
-            "it stays huge until they have ended; its memory is the same for all of them",
+            "restart the program to have it on base pages again; its memory is the same for all of its processes",
         ),
         RefusalReason::Changed => (
             "the program changed the memory after it was observed, so it was left alone",

@@ -125,6 +125,9 @@ pub trait World {
     /// What is present and what is huge, without observing. Errors: as [`observe::Tracker::survey`].
     fn survey(&mut self, process: Process) -> Result<Heat, ObserveError>;
 
+    /// The same, with what promoting each region would take. Errors: as [`observe::Tracker::survey`].
+    fn survey_growth(&mut self, process: Process) -> Result<Heat, ObserveError>;
+
     /// What to estimate a process's gain with if it walks for so much memory: with costs as measured here since boot, otherwise as other machines
     /// showed. Measures nothing.
     fn estimator(&mut self, process: Process, footprint: Bytes) -> Estimator;

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 
 fn doctor(json: bool) -> ExitCode {
     let checks = check(&WindowsFacts::gather(standing(), take));
-    let said = if json { to_json(&checks).map(|json| json + "\n") } else { Ok(render::text(&checks)) };
+    let said = if json { to_json::<_, ()>(&checks, &[]).map(|json| json + "\n") } else { Ok(render::text(&checks)) };
     let printed = said.map_err(std::io::Error::other).and_then(|said| std::io::stdout().write_all(said.as_bytes()));
     ended(printed.map_err(|error| format!("cannot print the report: {error}")))
 }

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
 use heat::units::Bytes;
-use hugepilot_bench::picture::{COLORS, FONT, Picture, draw_key};
-use plotters::coord::Shift;
+use picture::chart::{ChartLine, draw_lines, headed};
+use picture::color::COLORS;
+use picture::{Area, DrawError, FONT, Picture};
 use plotters::prelude::*;
 
 use super::policy::PolicyKind;
@@ -22,15 +22,15 @@ impl Picture for ListsRecord {
         (PANEL.0 * 2, PANEL.1 * traces(self).len().max(1) as u32)
     }
 
-    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
+    fn draw_on(&self, area: &Area<'_>) -> Result<(), DrawError> {
         let (traces, disk) = (traces(self), Bytes(self.disk_bytes_per_second));
         for (outcomes, row) in traces.iter().zip(area.split_evenly((traces.len().max(1), 1))) {
             let panels = row.split_evenly((1, 2));
             let trace = &outcomes[0].trace;
             let throughput = |outcome: &SimulationOutcome| Some(outcome.mean_throughput(disk));
-            draw_lines(&panels[0], outcomes, &format!("{trace}: predicted I/O throughput, MiB/s"), &throughput)?;
+            draw_panel(&panels[0], outcomes, &format!("{trace}: predicted I/O throughput, MiB/s"), &throughput)?;
             let scanned = |outcome: &SimulationOutcome| outcome.account.scanned_per_reclaimed();
-            draw_lines(&panels[1], outcomes, &format!("{trace}: pages scanned for each reclaimed"), &scanned)?;
+            draw_panel(&panels[1], outcomes, &format!("{trace}: pages scanned for each reclaimed"), &scanned)?;
         }
         Ok(())
     }
@@ -40,17 +40,19 @@ fn traces(record: &ListsRecord) -> Vec<&[SimulationOutcome]> {
     record.outcomes.chunk_by(|one, other| one.trace == other.trace).collect()
 }
 
-fn draw_lines<B: DrawingBackend<ErrorType: 'static>>(
-    area: &DrawingArea<B, Shift>,
+fn draw_panel(
+    area: &Area<'_>,
     outcomes: &[SimulationOutcome],
     title: &str,
     number: &dyn Fn(&SimulationOutcome) -> Option<f64>,
-) -> Result<()> {
+) -> Result<(), DrawError> {
     let sizes = || outcomes.iter().map(|outcome| outcome.memory_bytes as f64 / GIB);
     let (first, last) = (sizes().fold(f64::INFINITY, f64::min), sizes().fold(0.0, f64::max));
     let highest = outcomes.iter().filter_map(number).fold(1e-9, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, (FONT, 18))
+    let lines = lines(outcomes, number);
+    let key: Vec<_> = lines.iter().map(ChartLine::key).collect();
+    let area = headed(area, title, &key)?;
+    let mut chart = ChartBuilder::on(&area)
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(60)
@@ -62,24 +64,25 @@ fn draw_lines<B: DrawingBackend<ErrorType: 'static>>(
         .x_desc("GiB of memory; a simulation")
         .label_style((FONT, 14))
         .draw()?;
+    draw_lines(&mut chart, &lines, 3)
+}
+
+/// A line for each policy.
+fn lines(outcomes: &[SimulationOutcome], number: &dyn Fn(&SimulationOutcome) -> Option<f64>) -> Vec<ChartLine> {
     let policies: BTreeSet<PolicyKind> = outcomes.iter().map(|outcome| outcome.policy).collect();
-    for (place, policy) in policies.into_iter().enumerate() {
-        let style = COLORS[place % COLORS.len()].stroke_width(2);
+    let line = |(place, policy): (usize, PolicyKind)| {
         let of_policy = outcomes.iter().filter(|outcome| outcome.policy == policy);
         let point = |outcome: &SimulationOutcome| Some((outcome.memory_bytes as f64 / GIB, number(outcome)?));
-        let points: Vec<(f64, f64)> = of_policy.filter_map(point).collect();
-        chart
-            .draw_series(LineSeries::new(points, style).point_size(3))?
-            .label(policy.to_string())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
-    }
-    draw_key(&mut chart)
+        let style = COLORS[place % COLORS.len()].stroke_width(2);
+        ChartLine { name: policy.to_string(), style, points: of_policy.filter_map(point).collect() }
+    };
+    policies.into_iter().enumerate().map(line).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use crate::lists::report::tests::record;
-    use hugepilot_bench::picture::draw;
+    use picture::draw;
 
     #[test]
     fn both_panels_are_drawn_in_both_formats() {

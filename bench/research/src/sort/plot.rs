@@ -2,18 +2,19 @@
 //!
 //! Owns: drawing. Never touches: conclusions.
 
-use anyhow::Result;
 use heat::statistics::Interval;
 use heat::units::Bytes;
-use hugepilot_bench::picture::{COLORS, FONT, Picture, draw_key};
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::PageChoice;
-use plotters::coord::Shift;
+use picture::chart::{KeyEntry, Mark, headed};
+use picture::color::COLORS;
+use picture::{Area, DrawError, FONT, Picture};
 use plotters::prelude::*;
 
 use super::record::SortRecord;
 
-const SIZE: (u32, u32) = (760, 460);
+const SIZE: (u32, u32) = (760, 480);
+const NOISE: RGBAColor = RGBAColor(0, 0, 0, 0.15);
 
 /// The horizontal distance between algorithms, in powers of two.
 const ASIDE: f64 = 0.06;
@@ -24,7 +25,7 @@ impl Picture for SortRecord {
         SIZE
     }
 
-    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
+    fn draw_on(&self, area: &Area<'_>) -> Result<(), DrawError> {
         let lines: Vec<Line> =
             self.cases().into_iter().map(|(algorithm, sizes)| Line::of(self, algorithm, &sizes)).collect();
         let all = || lines.iter().flat_map(|line| line.gains.iter().chain(&line.noise));
@@ -32,8 +33,8 @@ impl Picture for SortRecord {
         let last = all().map(|point| point.0).fold(first + 1.0, f64::max);
         let lowest = all().map(|point| percent(point.1.low)).fold(-1.0, f64::min);
         let highest = all().map(|point| percent(point.1.high)).fold(1.0, f64::max);
-        let mut chart = ChartBuilder::on(area)
-            .caption("gain of large pages over ordinary ones; grey: ordinary against ordinary", (FONT, 18))
+        let area = headed(area, "gain of large pages over ordinary ones", &key(&lines))?;
+        let mut chart = ChartBuilder::on(&area)
             .margin(12)
             .x_label_area_size(36)
             .y_label_area_size(60)
@@ -53,18 +54,26 @@ impl Picture for SortRecord {
             };
             points.iter().map(bar).collect()
         };
-        for (number, Line { name, gains, noise }) in lines.into_iter().enumerate() {
-            let (style, aside) = (COLORS[number % COLORS.len()].stroke_width(2), number as f64 * ASIDE);
-            chart.draw_series(bars(&noise, aside, BLACK.mix(0.15).stroke_width(7)))?;
+        for (number, Line { gains, noise, .. }) in lines.into_iter().enumerate() {
+            let (style, aside) = (style(number), number as f64 * ASIDE);
+            chart.draw_series(bars(&noise, aside, NOISE.stroke_width(7)))?;
             chart.draw_series(bars(&gains, aside, style))?;
             let middle = gains.iter().map(|(power, interval)| (power + aside, percent(interval.estimate)));
-            chart
-                .draw_series(LineSeries::new(middle, style))?
-                .label(name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+            chart.draw_series(LineSeries::new(middle, style))?;
         }
-        draw_key(&mut chart)
+        Ok(())
     }
+}
+
+fn style(number: usize) -> ShapeStyle {
+    COLORS[number % COLORS.len()].stroke_width(2)
+}
+
+fn key(lines: &[Line]) -> Vec<KeyEntry> {
+    let line =
+        |(number, line): (usize, &Line)| KeyEntry { name: line.name.clone(), style: style(number), mark: Mark::Line };
+    let noise = KeyEntry { name: "ordinary against ordinary".to_owned(), style: NOISE.filled(), mark: Mark::Block };
+    lines.iter().enumerate().map(line).chain([noise]).collect()
 }
 
 /// A size, and its gain.
@@ -104,7 +113,7 @@ fn percent(ratio: f64) -> f64 {
 mod tests {
     use super::super::record::tests::{record, turns};
     use super::*;
-    use hugepilot_bench::picture::draw;
+    use picture::draw;
 
     #[test]
     fn both_formats_are_drawn_with_each_algorithm() {

@@ -2,9 +2,9 @@
 //!
 //! Owns: drawing. Never touches: conclusions.
 
-use anyhow::Result;
-use hugepilot_bench::picture::{COLORS, FONT, Picture, draw_key};
-use plotters::coord::Shift;
+use picture::chart::{ChartLine, draw_lines, headed};
+use picture::color::COLORS;
+use picture::{Area, DrawError, FONT, Picture};
 use plotters::prelude::*;
 
 use super::record::{PointSeries, TransposeRecord};
@@ -18,12 +18,11 @@ const LABEL: u32 = 70;
 
 /// A part of a series, with its own axes.
 struct Panel<'a> {
-    title: &'a str,
     points: &'a [Point],
     /// Its first dimension.
     from: u64,
-    /// Whether it has a key.
-    key: bool,
+    /// The label of the horizontal axis.
+    said: &'a str,
 }
 
 /// One row per processor.
@@ -32,38 +31,35 @@ impl Picture for TransposeRecord {
         (PANEL.0 + BESIDE, PANEL.1 * self.series.len().max(1) as u32)
     }
 
-    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
+    fn draw_on(&self, area: &Area<'_>) -> Result<(), DrawError> {
         let rows = area.split_evenly((self.series.len().max(1), 1));
         self.series.iter().zip(rows).try_for_each(|(series, row)| draw_row(&row, series))
     }
 }
 
-fn draw_row<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, series: &PointSeries) -> Result<()> {
+fn draw_row(area: &Area<'_>, series: &PointSeries) -> Result<(), DrawError> {
     let title = format!("throughput of a transpose: {}", series.subject.name());
-    let whole = Panel { title: &title, points: &series.points, from: 0, key: true };
+    let whole = Panel { points: &series.points, from: 0, said: "dimension" };
+    let key: Vec<_> = lines(series, &whole).iter().map(ChartLine::key).collect();
+    let area = headed(area, &title, &key)?;
     let (around, large) = series.parts();
     match large.first() {
         Some(first) if !around.is_empty() => {
             let (left, right) = area.split_horizontally(PANEL.0);
             draw_panel(&left, series, &Panel { points: around, ..whole })?;
-            draw_panel(&right, series, &Panel { title: "large", points: large, from: first.dimension, key: false })
+            draw_panel(&right, series, &Panel { points: large, from: first.dimension, said: "large dimensions" })
         }
-        _ => draw_panel(area, series, &whole),
+        _ => draw_panel(&area, series, &whole),
     }
 }
 
-fn draw_panel<B: DrawingBackend<ErrorType: 'static>>(
-    area: &DrawingArea<B, Shift>,
-    series: &PointSeries,
-    panel: &Panel<'_>,
-) -> Result<()> {
+fn draw_panel(area: &Area<'_>, series: &PointSeries, panel: &Panel<'_>) -> Result<(), DrawError> {
     let ratios = series.ratios();
     let all = ratios.iter().flat_map(|&(one, other)| series.points.iter().filter_map(move |at| at.ratio(one, other)));
     // The same for all parts, so that they can be compared.
     let highest = all.fold(1.0, f64::max);
     let last = panel.points.last().map_or(0, |point| point.dimension).max(panel.from + 1);
     let mut chart = ChartBuilder::on(area)
-        .caption(panel.title, (FONT, 18))
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(50)
@@ -73,19 +69,20 @@ fn draw_panel<B: DrawingBackend<ErrorType: 'static>>(
         .configure_mesh()
         .max_light_lines(0)
         .x_labels(labels)
-        .x_desc("dimension")
+        .x_desc(panel.said)
         .y_desc("ratio")
         .label_style((FONT, 14))
         .draw()?;
-    for (number, (one, other)) in ratios.into_iter().enumerate() {
-        let style = COLORS[number].stroke_width(2);
+    draw_lines(&mut chart, &lines(series, panel), 0)
+}
+
+fn lines(series: &PointSeries, panel: &Panel<'_>) -> Vec<ChartLine> {
+    let line = |(number, (one, other)): (usize, (_, _))| {
         let at = |point: &Point| Some((point.dimension as f64, point.ratio(one, other)?));
-        chart
-            .draw_series(LineSeries::new(panel.points.iter().filter_map(at), style))?
-            .label(format!("{one} / {other}"))
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
-    }
-    if panel.key { draw_key(&mut chart) } else { Ok(()) }
+        let points = panel.points.iter().filter_map(at).collect();
+        ChartLine { name: format!("{one} / {other}"), style: COLORS[number].stroke_width(2), points }
+    };
+    series.ratios().into_iter().enumerate().map(line).collect()
 }
 
 #[cfg(test)]
@@ -95,7 +92,7 @@ mod tests {
     use super::super::record::Subject;
     use super::super::simulation::simulate;
     use super::*;
-    use hugepilot_bench::picture::draw;
+    use picture::draw;
 
     #[test]
     fn every_processor_has_its_row() {

@@ -197,6 +197,10 @@ fn rule(mut section: Section<'_>, for_all: PilotMode) -> Result<Rule, Mistake> {
     let children = section.flag("children")?.unwrap_or(false);
     let weight = section.value("weight", parse_weight)?.unwrap_or(1.0);
     let mode = section.value("mode", parse_piloting_mode)?.unwrap_or(for_all);
+    let mode = match (mode, section.flag("guest")?) {
+        (PilotMode::Promote, Some(true)) => PilotMode::Guest,
+        (mode, _) => mode,
+    };
     Ok(Rule { matcher: matcher(section, "target")?, children, weight, mode })
 }
 
@@ -293,7 +297,7 @@ mod tests {
     fn what_the_commented_configuration_shows_are_the_defaults() {
         assert_eq!(Config::parse(Config::COMMENTED), Ok(Config::default()));
         let set = Config::parse(&uncommented()).unwrap();
-        assert_eq!((set.scope.rules().len(), set.scope.never().len()), (5, 1));
+        assert_eq!((set.scope.rules().len(), set.scope.never().len()), (6, 1));
         let metrics = Some("127.0.0.1:9472".parse().unwrap());
         let reclaim = set.reclaim.clone();
         assert_eq!(set, Config { metrics, reclaim: reclaim.clone(), scope: set.scope.clone(), ..Config::default() });
@@ -485,6 +489,10 @@ mod tests {
         let rules = "[[target]]\nname = 'a'\n[[target]]\nname = 'b'\nmode = 'promote'\n";
         assert_eq!(modes(rules), [PilotMode::Promote, PilotMode::Promote]);
         assert_eq!(modes(&format!("mode = 'observe'\n{rules}")), [PilotMode::Observe, PilotMode::Promote]);
+        let guest = "[[target]]\nname = 'qemu-*'\nguest = true\n";
+        assert_eq!(modes(guest), [PilotMode::Guest]);
+        assert_eq!(modes(&format!("mode = 'observe'\n{guest}")), [PilotMode::Observe], "nothing is promoted then");
+        assert_eq!(modes("[[target]]\nname = 'a'\nguest = false\n"), [PilotMode::Promote]);
         assert_eq!(error("mode = 'watch'\n"), "mode in line 1: 'watch' is no mode: write observe or promote");
     }
 

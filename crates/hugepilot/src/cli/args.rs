@@ -24,6 +24,7 @@ use daemon::{PAUSE_EXAMPLES, RESUME_EXAMPLES};
 pub use pool::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
 pub use run::{LaunchOptions, PrintFormat, RunArgs};
 pub use scan::{RowIs, ScanArgs};
+use shared::parse_plot;
 pub use shared::{BudgetOptions, ForecastOptions, PaceOptions, SpendOptions, WatchOptions};
 pub use target::TargetOptions;
 pub use trial::{LeaveIn, NumberIs, TrialArgs};
@@ -68,7 +69,9 @@ Examples:
   hugepilot promote --name postgres    what a server's processes share, for all of them
   hugepilot promote 4242 --max-growth 0 --max-huge 2G
   hugepilot promote 4242 --max-slowdown 1%     for programs with tight response times
-  hugepilot promote 4242 --fast        over in seconds, at up to 40 % less of its speed meanwhile";
+  hugepilot promote 4242 --fast        over in seconds, at up to 40 % less of its speed meanwhile
+  hugepilot promote --guest 4242       a virtual machine, from its host: what is populated of the guest's memory
+  hugepilot promote --guest --name qemu-system-x86 --dry-run";
 
 const GIVE_BACK_EXAMPLES: &str = "\
 Examples:
@@ -188,7 +191,7 @@ pub struct HeatArgs {
     #[command(flatten)]
     pub budget: BudgetOptions,
     /// Show it in the terminal, anew after each window, until q is pressed
-    #[arg(long, conflicts_with_all = ["json", "length", "html", "png", "children"])]
+    #[arg(long, conflicts_with_all = ["json", "length", "html", "plot", "children"])]
     pub live: bool,
     /// Go on observing for so long, up to 10m, as often as costs the program at most 1 %; shows the last, pictures show all
     #[arg(long = "for", value_name = "TIME", value_parser = parse_short_length, conflicts_with = "children")]
@@ -197,7 +200,7 @@ pub struct HeatArgs {
     #[command(flatten)]
     pub pictures: PictureOptions,
     /// Print for each walked page by address in how many scans it was walked; with --for in more than one
-    #[arg(long, conflicts_with_all = ["live", "html", "png", "children"])]
+    #[arg(long, conflicts_with_all = ["live", "html", "plot", "children"])]
     pub pages: bool,
     /// Print JSON with every region
     #[arg(long)]
@@ -229,6 +232,9 @@ pub struct PromoteArgs {
     /// Which programs to promote.
     #[command(flatten)]
     pub target: TargetOptions,
+    /// The program is a virtual machine: promote what is populated of its guest's memory, whose heat its host cannot know
+    #[arg(long, conflicts_with = "children")]
+    pub guest: bool,
     /// Print the plan with its reasons and the expected gain; change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -351,9 +357,9 @@ pub struct PictureOptions {
     /// Draw addresses over time as a page for a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Draw addresses over time as a PNG picture
-    #[arg(long, value_name = "FILE")]
-    pub png: Option<PathBuf>,
+    /// Draw addresses over time to FILE.svg or FILE.png; of a single observation, regions side by side
+    #[arg(long, value_name = "FILE", value_parser = parse_plot)]
+    pub plot: Option<PathBuf>,
 }
 
 /// `hugepilot doctor`
@@ -382,7 +388,7 @@ impl HeatArgs {
             (self.live, "--live"),
             (self.length.is_some(), "--for"),
             (self.pictures.html.is_some(), "--html"),
-            (self.pictures.png.is_some(), "--png"),
+            (self.pictures.plot.is_some(), "--plot"),
             (self.pages, "--pages"),
             (self.sample.is_some(), "--sample"),
         ];

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use heat::units::Nanos;
 use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::target::Target;
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules};
 use pilot::machine::{Machine, require};
@@ -19,7 +20,7 @@ use super::terminal;
 use crate::report::{json, text};
 
 pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<()> {
-    let named = target::find_all(&args.target)?;
+    let named = target::find_all(&args.target, Target::open)?;
     let pids: Vec<u32> = named.iter().map(|each| each.target.pid()).collect();
     let elsewhere = observe::keep_away_from(pids[0]);
     require::acting(args.watch.tracker)?;

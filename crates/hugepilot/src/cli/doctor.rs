@@ -3,6 +3,7 @@
 use heat::units::{Address, HUGE_PAGE};
 use hugepilot_os::advise::advise;
 use hugepilot_os::memory::AlignedMemory;
+use hugepilot_os::page_scan::WriteWatch;
 use hugepilot_os::{Advice, PidFd};
 use kernel::probe::{Ability, Facts, LiveProbes};
 use kernel::{Root, pagemap};
@@ -12,12 +13,13 @@ use reclaim::mechanism::probe_drop_behind;
 
 use super::args::DoctorArgs;
 use super::terminal;
-use crate::doctor::{check, render_table, to_json};
+use crate::doctor::{abilities, check, render_table, to_json};
 
 pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<()> {
-    let checks = check(&Facts::gather(&Root::host(), try_on_ourselves()));
+    let facts = Facts::gather(&Root::host(), try_on_ourselves());
+    let checks = check(&facts);
     terminal::print(&if args.json {
-        to_json(&checks)? + "\n"
+        to_json(&checks, &abilities(&facts))? + "\n"
     } else {
         render_table(&checks, args.all, terminal::canvas().width)
     })
@@ -30,6 +32,7 @@ fn try_on_ourselves() -> LiveProbes {
         process_madvise: ability(collapse_own()),
         pagemap: ability(own_frames_are_shown()),
         cachestat: ability(probe_drop_behind().map(|()| true)),
+        own_writes: ability(WriteWatch::new().map(|_| true)),
         collapses: collapse_times().ok(),
     }
 }

@@ -15,17 +15,20 @@ use pilot::world::World;
 use super::args::ExplainArgs;
 use super::forecast::past_trials;
 use super::target::{self, Named};
-use super::terminal;
+use super::{guest, terminal};
 use crate::report::{AfterRestart, ExplainReport, json, text};
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<()> {
     require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
-    target::for_each(&args.target, &stop, |named| explain_one(args, &named, &stop))
+    target::for_each(&args.target, Target::open_to_act, &stop, |named| explain_one(args, &named, &stop))
 }
 
 fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop: &Stop) -> anyhow::Result<()> {
     let _elsewhere = observe::keep_away_from(target.pid());
+    if target.ensure_walks_are_seen().is_err() {
+        return guest::explain(args, target, stop);
+    }
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, Slowdown::UNASKED);
     let (machine, process): (&mut dyn World, _) = (&mut machine, target.process());
     let observation = Observation::of(machine, process, *has_children, &args.watch.options(), stop)?;
@@ -52,6 +55,7 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
         cost: cost.with_unmapping(family.unmapped_share),
         cost_from,
         walk_share: observation.gauged.walk_share,
+        seems_virtual_machine: target.seems_virtual_machine(),
     };
     terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report, terminal::detail()) })
 }

@@ -16,7 +16,7 @@ use crate::report::{GiveBackReport, json, text};
 
 pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<()> {
     let stop = Stop::on_signals(SecondSignal::Ends)?;
-    target::for_each(&args.target, &stop, |named| give_back_one(args, &named.target, &stop))
+    target::for_each(&args.target, Target::open_to_act, &stop, |named| give_back_one(args, &named.target, &stop))
 }
 
 fn give_back_one(args: &GiveBackArgs, target: &Target, stop: &Stop) -> anyhow::Result<()> {

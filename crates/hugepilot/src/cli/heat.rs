@@ -1,16 +1,19 @@
 //! `hugepilot heat`: shows where the page walks are.
 
+use std::time::Instant;
+
 use anyhow::{Context, bail};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
 use pilot::group::observe_group;
 use pilot::machine::require;
-use pilot::recording::Moment;
 use pilot::series::{Rhythm, Series};
+use recording::Moment;
 
 use super::args::HeatArgs;
+use super::record::tell_if_early;
 use super::{live, target, terminal};
-use crate::report::heat_map_over_time::HeatMapRecorder;
+use crate::report::heat_grid::HeatRecorder;
 use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};
 
@@ -37,7 +40,7 @@ fn of_process(args: &HeatArgs, pid: u32) -> anyhow::Result<()> {
         live::live(args, &target, &mut *tracker, &stop)?;
         return Ok(());
     }
-    let mut recorder = HeatMapRecorder::default();
+    let mut recorder = HeatRecorder::default();
     let length = Some(args.length.unwrap_or_default().duration());
     let rhythm = Rhythm { length, max_cpu: args.budget.max_cpu, ..Rhythm::default() };
     let series = Series::new(&mut *tracker, &target, args.options(), rhythm, &stop);
@@ -46,7 +49,11 @@ fn of_process(args: &HeatArgs, pid: u32) -> anyhow::Result<()> {
         terminal::print(&if args.json { json::pages(pid, &counts) } else { counts.text() })?;
         return Ok(());
     }
+    let started = Instant::now();
     let Moment { heat, .. } = watch(args, series, &mut recorder)?;
+    if let Some(length) = args.length.filter(|_| !target.handle().has_exited()) {
+        tell_if_early(length, started.elapsed(), &stop);
+    }
     args.pictures.draw(&recorder, format!("{} (process {})", target.name, target.pid()))?;
     terminal::print(&if args.json {
         json::heat(&heat)
@@ -80,7 +87,7 @@ fn count_pages(series: Series<'_>) -> anyhow::Result<PageCounts> {
 }
 
 /// Observes once, or repeatedly for the time requested; returns the last observation.
-fn watch(args: &HeatArgs, series: Series<'_>, recorder: &mut HeatMapRecorder) -> anyhow::Result<Moment> {
+fn watch(args: &HeatArgs, series: Series<'_>, recorder: &mut HeatRecorder) -> anyhow::Result<Moment> {
     let mut last = None;
     for moment in series {
         let moment = moment?;

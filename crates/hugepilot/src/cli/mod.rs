@@ -11,6 +11,7 @@ mod doctor;
 mod explain;
 mod forecast;
 mod give_back;
+mod guest;
 mod heat;
 mod launch;
 mod live;

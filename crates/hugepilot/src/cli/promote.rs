@@ -6,10 +6,10 @@ use anyhow::bail;
 use heat::Snapshot;
 use heat::units::{CpuShare, HUGE_PAGE, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
-use kernel::target::Process;
+use kernel::target::{Process, Target};
 use observe::ObserveError;
 use pilot::act::Outcome;
-use pilot::decide::{Decision, Spent};
+use pilot::decide::{Decision, GuestMemory, Spent};
 use pilot::engine::{Pilot, Round, candidate};
 use pilot::forecast::{Forecast, Gauged, Gauges};
 use pilot::machine::{Machine, require};
@@ -19,13 +19,14 @@ use super::forecast::estimator;
 use super::pilot_summary::say_if_fast;
 use super::settings::settings;
 use super::target::{self, Named};
-use super::terminal;
-use crate::report::{Expectation, PlanReport, PromoteReport, json, text};
+use super::{guest, terminal};
+use crate::report::{Expectation, GuestReport, PlanReport, PromoteReport, json, text};
 
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
     require::acting(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
-    target::for_each(&args.target, &stop, |named| promote_one(args, &named, &stop))
+    let open: target::Open = if args.guest { Target::open_to_act } else { Target::open };
+    target::for_each(&args.target, open, &stop, |named| promote_one(args, &named, &stop))
 }
 
 fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop: &Stop) -> anyhow::Result<()> {
@@ -39,12 +40,19 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
     let observing =
         terminal::spinner(format!("observing process {}, spread over time where it would notice;", process.pid));
     let mut gauges = Gauges::start(process.pid);
-    let round = pilot.scan(process, *has_children, &Spent::default())?;
+    let round = match args.guest {
+        true => pilot.scan_guest(process, &Spent::default())?,
+        false => pilot.scan(process, *has_children, &Spent::default())?,
+    };
     let gauged = gauges.read();
     drop(observing);
+    let guest = args.guest.then(|| guest::memory_of(target, &round)).transpose()?;
     let expectation = expect(&round, &mut pilot);
     if args.dry_run {
-        return show_plan(process, &round, gauged, expectation, args);
+        return match &guest {
+            Some(guest) => guest::show_plan(&round, guest, expectation, args.json),
+            None => show_plan(process, &round, gauged, expectation, args),
+        };
     }
     terminal::ensure_read()?;
     if let Some(expectation) = expectation.filter(|_| !args.json) {
@@ -55,12 +63,15 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
     // Held until the program has been scanned again.
     let _unreported = promotes.then(|| pilot.world.hold_reporting_back());
     let outcome = act(&mut pilot, process, &round)?;
-    let after = scan_again(&mut pilot, process, &outcome, &round)?;
+    let before = Moment { snapshot: round.before, guest };
+    let after = scan_again(&mut pilot, process, &outcome, &round, &before)?;
+    let guest_after = after.as_ref().and_then(|after| after.guest.as_ref());
     let report = PromoteReport {
         plan: &round.plan,
         outcome: &outcome,
-        before: round.before,
-        after,
+        before: before.snapshot,
+        after: after.as_ref().map(|after| after.snapshot),
+        guest: before.guest.as_ref().map(|before| GuestReport { before, after: guest_after }),
         elapsed: Nanos::from_duration(started.elapsed()),
     };
     terminal::print(&if args.json { json::promote(&report) } else { text::promote(&report) })?;
@@ -107,18 +118,32 @@ fn act(pilot: &mut Pilot<'_>, process: Process, round: &Round) -> anyhow::Result
     })?)
 }
 
+/// The target at one moment, and its guest if it is a virtual machine.
+#[derive(Clone)]
+struct Moment {
+    snapshot: Snapshot,
+    guest: Option<GuestMemory>,
+}
+
 /// The target afterwards; None if it has ended, or if the user stopped waiting.
 fn scan_again(
     pilot: &mut Pilot<'_>,
     process: Process,
     outcome: &Outcome,
     round: &Round,
-) -> anyhow::Result<Option<Snapshot>> {
+    before: &Moment,
+) -> anyhow::Result<Option<Moment>> {
     if outcome.tried == 0 {
-        return Ok(Some(round.before));
+        return Ok(Some(before.clone()));
     }
-    match pilot.scan_again(process, round) {
-        Ok(snapshot) => Ok(Some(snapshot)),
+    let again = match &before.guest {
+        Some(_) => pilot
+            .scan_guest(process, &Spent::default())
+            .map(|round| Moment { snapshot: round.before, guest: Some(GuestMemory::of(&round.heat)) }),
+        None => pilot.scan_again(process, round).map(|snapshot| Moment { snapshot, guest: None }),
+    };
+    match again {
+        Ok(moment) => Ok(Some(moment)),
         Err(ObserveError::Stopped(_)) => Ok(None),
         Err(_) if !pilot.world.lives(process) => Ok(None),
         Err(error) => Err(error.into()),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::{Root, process};
 use observe::Census;
@@ -47,16 +47,13 @@ fn status(args: &ReclaimArgs) -> anyhow::Result<()> {
 }
 
 fn plot(path: &Path, state: Option<&ReclaimState>) -> anyhow::Result<()> {
-    if path.extension().is_none_or(|extension| extension != "svg") {
-        bail!("cannot draw {}: the name must end in .svg", path.display());
-    }
     let drawn = state.map(|state| reclaim_plot::draw(&state.history)).transpose()?;
     let Some(svg) = drawn.flatten() else {
         bail!(
             "there is nothing to draw: memory over time is kept while `hugepilot reclaim`, or a daemon with [reclaim], runs"
         );
     };
-    std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))
+    Ok(picture::save(&svg, path)?)
 }
 
 fn preview(args: &ReclaimArgs) -> anyhow::Result<()> {

@@ -9,8 +9,8 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
 use observe::{ObserveError, Tracker};
 use pilot::machine::require;
-use pilot::recording::{Moment, Recorder};
 use pilot::series::{Rhythm, Series};
+use recording::{Moment, Recorder};
 
 use super::args::RecordArgs;
 use super::target::{self, Named};
@@ -40,6 +40,9 @@ pub(super) fn record(args: &RecordArgs) -> anyhow::Result<()> {
         bail!("ended before the first observation was over, so nothing was recorded");
     }
     observed?;
+    if let (Some(length), None) = (args.length.filter(|_| !target.handle().has_exited()), args.every) {
+        tell_if_early(length, started.elapsed(), &stop);
+    }
     let report = RecordReport {
         pid: target.pid(),
         name: &target.name,
@@ -74,6 +77,18 @@ fn observe_until_end(
         progress.show(&format!("{observations} observations, {}", size_of(&args.output)));
         Ok(())
     })
+}
+
+/// Says why observing ended before the time that was asked for.
+pub(super) fn tell_if_early(length: Nanos, elapsed: Duration, stop: &Stop) {
+    let missing = length.duration().saturating_sub(elapsed);
+    if missing > length.duration() / 4 && !stop.requested() {
+        terminal::note(&format!(
+            "ended {} early: the next observation would have begun later, so that observing takes no more CPU time than \
+             --max-cpu allows",
+            Nanos::from_duration(missing)
+        ));
+    }
 }
 
 /// Saves every observation until time is up, the process ends or a stop is requested.

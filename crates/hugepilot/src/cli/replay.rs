@@ -7,11 +7,11 @@ use pilot::decide::{Past, Spent, decide};
 use pilot::engine::Family;
 use pilot::forecast::{Estimator, Forecast, Gauged};
 use pilot::machine::on_this_machine;
-use pilot::recording::{Moment, Recording, RecordingError};
+use recording::{Moment, Recording, RecordingError};
 
 use super::args::ReplayArgs;
 use super::terminal;
-use crate::report::heat_map_over_time::HeatMapRecorder;
+use crate::report::heat_grid::{self, HeatRecorder};
 use crate::report::{PlanReport, json, text};
 
 /// What the user wants from a recording.
@@ -19,7 +19,7 @@ struct Wanted {
     name: String,
     observations: usize,
     moment: Moment,
-    recorder: HeatMapRecorder,
+    recorder: HeatRecorder,
 }
 
 pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
@@ -62,7 +62,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
 /// Reads to the end, keeping the requested observation (by default the last) and, for pictures, the heat map.
 fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
     let mut recording = Recording::open(&args.file)?;
-    let (mut observations, mut chosen, mut recorder) = (0, None, HeatMapRecorder::default());
+    let (mut observations, mut chosen, mut recorder) = (0, None, HeatRecorder::default());
     for moment in &mut recording {
         let moment = match moment {
             // The part that could be read is worth showing.
@@ -89,23 +89,21 @@ fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
 impl super::args::PictureOptions {
     /// Whether a picture was requested.
     pub(super) fn any(&self) -> bool {
-        self.html.is_some() || self.png.is_some()
+        self.html.is_some() || self.plot.is_some()
     }
 
     /// Draws the requested pictures.
-    pub(super) fn draw(&self, recorder: &HeatMapRecorder, title: String) -> anyhow::Result<()> {
+    pub(super) fn draw(&self, recorder: &HeatRecorder, title: String) -> anyhow::Result<()> {
         if !self.any() {
             return Ok(());
         }
-        let heat_map = recorder.heat_map(title);
-        let write = |path: &std::path::Path, contents: &[u8]| {
-            std::fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
-        };
+        let grid = recorder.grid(title);
         if let Some(path) = &self.html {
-            write(path, crate::report::heat_map_over_time::html::page(&heat_map).as_bytes())?;
+            let page = heat_grid::html::page(&grid)?;
+            std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
         }
-        if let Some(path) = &self.png {
-            write(path, &crate::report::heat_map_over_time::png::picture(&heat_map)?)?;
+        if let Some(path) = &self.plot {
+            picture::save(&heat_grid::svg::svg(&grid)?, path)?;
         }
         Ok(())
     }

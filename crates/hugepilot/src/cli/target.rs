@@ -9,7 +9,7 @@ use anyhow::{bail, ensure};
 use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 use kernel::process::{ProcessStatus, descendants};
-use kernel::target::Target;
+use kernel::target::{Target, TargetError};
 use kernel::{Root, cgroup};
 use pilot::scope::{PilotMode, Scope};
 
@@ -21,6 +21,9 @@ pub(super) struct Named {
     pub(super) target: Target,
     pub(super) has_children: bool,
 }
+
+/// How a process is opened: for observing or, what virtual machines allow, too, for acting only.
+pub(super) type Open = fn(u32) -> Result<Target, TargetError>;
 
 /// All processes that are meant, ascending; with `--children` their descendants, too.
 ///
@@ -42,9 +45,9 @@ pub(super) fn processes(options: &TargetOptions) -> anyhow::Result<Vec<u32>> {
 /// Each program that is meant: of processes that were found, those that started the others.
 ///
 /// Errors: there is none, what finds them names nothing here, or a process that was named by its id cannot be worked on.
-pub(super) fn find_all(options: &TargetOptions) -> anyhow::Result<Vec<Named>> {
+pub(super) fn find_all(options: &TargetOptions, open: Open) -> anyhow::Result<Vec<Named>> {
     if !options.pids.is_empty() {
-        let named = |&pid| Ok(Named { target: Target::open(pid)?, has_children: options.children });
+        let named = |&pid| Ok(Named { target: open(pid)?, has_children: options.children });
         return options.pids.iter().map(named).collect();
     }
     let root = Root::host();
@@ -54,7 +57,7 @@ pub(super) fn find_all(options: &TargetOptions) -> anyhow::Result<Vec<Named>> {
     let (mut named, mut refused) = (Vec::new(), Vec::new());
     for (pid, below) in found.iter().zip(&below).filter(|(pid, _)| starts_itself(pid)) {
         let has_children = options.children || below.iter().any(|each| found.contains(each));
-        match Target::open(*pid) {
+        match open(*pid) {
             Ok(target) => named.push(Named { target, has_children }),
             Err(error) => refused.push(error),
         }
@@ -72,7 +75,7 @@ pub(super) fn find_all(options: &TargetOptions) -> anyhow::Result<Vec<Named>> {
 ///
 /// Errors: as [`find_all`].
 pub(super) fn find_one(options: &TargetOptions) -> anyhow::Result<Named> {
-    let mut named = find_all(options)?;
+    let mut named = find_all(options, Target::open)?;
     ensure!(
         options.pids.len() <= 1,
         "this works on one program at a time: name one process, not {}",
@@ -94,10 +97,11 @@ pub(super) fn find_one(options: &TargetOptions) -> anyhow::Result<Named> {
 /// Errors: as [`find_all`]; it failed for one of them.
 pub(super) fn for_each(
     options: &TargetOptions,
+    open: Open,
     stop: &Stop,
     mut act: impl FnMut(Named) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut named = find_all(options)?;
+    let mut named = find_all(options, open)?;
     if named.len() == 1 {
         return act(named.pop().expect("there is one"));
     }

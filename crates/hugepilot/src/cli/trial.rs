@@ -108,7 +108,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.plot
         && let Some(svg) = trial_plot::draw(&trial)?
     {
-        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+        picture::save(&svg, path)?;
     }
     match ended {
         TrialEnd::Known | TrialEnd::TimeIsUp => Ok(()),

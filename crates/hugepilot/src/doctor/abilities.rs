@@ -54,7 +54,7 @@ fn tracker(facts: &Facts) -> Checked {
     })
 }
 
-fn if_damon_is_free(facts: &Facts, operations: &Ability) -> Ability {
+pub(super) fn if_damon_is_free(facts: &Facts, operations: &Ability) -> Ability {
     match &facts.damon_threads {
         Ok(None) => Ability::No("the kernel has no DAMON".to_owned()),
         Ok(Some(0)) => operations.clone(),
@@ -63,7 +63,7 @@ fn if_damon_is_free(facts: &Facts, operations: &Ability) -> Ability {
     }
 }
 
-fn tracker_works(kind: TrackerKind, facts: &Facts) -> Ability {
+pub(super) fn tracker_works(kind: TrackerKind, facts: &Facts) -> Ability {
     match kind {
         TrackerKind::PageWalk if facts.live.bpf == Ability::Yes => facts.clear_refs.clone(),
         TrackerKind::PageWalk => facts.live.bpf.clone(),

@@ -5,10 +5,12 @@
 
 mod abilities;
 mod memory;
+mod offered;
 mod render;
 mod settings;
 
 pub use hugepilot_checks::{CheckStatus, to_json};
+pub use offered::{HostAbility, abilities};
 pub use render::render_table;
 
 use kernel::probe::{Fact, Facts};

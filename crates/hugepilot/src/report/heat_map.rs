@@ -43,15 +43,15 @@ impl Shade {
         }
     }
 
-    /// From the 256-colour ANSI palette: grey, then blue to red with rising heat, and green for huge pages.
+    /// From the 256-colour ANSI palette: grey, then tan to dark red with rising heat, and blue for huge pages; told apart with any kind of color vision.
     pub(super) fn color(self) -> u8 {
         match self {
             Shade::NotWalked => 244,
-            Shade::Faint => 33,
-            Shade::Medium => 226,
+            Shade::Faint => 180,
+            Shade::Medium => 220,
             Shade::Strong => 208,
-            Shade::Full => 196,
-            Shade::Huge | Shade::HugeWalked => 34,
+            Shade::Full => 160,
+            Shade::Huge | Shade::HugeWalked => 33,
         }
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     fn colour_is_only_there_when_asked_for() {
         let regions = [region(0, 1.0, 0), region(1, 1.0, 0), huge(2, 1.0)];
         let colored = heat_map(&regions, Canvas { color: true, ..PLAIN });
-        assert!(colored.contains("\x1b[38;5;196m██\x1b[0m\x1b[38;5;34m■\x1b[0m\n"), "{colored:?}");
+        assert!(colored.contains("\x1b[38;5;160m██\x1b[0m\x1b[38;5;33m■\x1b[0m\n"), "{colored:?}");
         assert!(!heat_map(&regions, PLAIN).contains('\x1b'));
     }
 

@@ -11,6 +11,7 @@ mod clearing;
 mod color;
 mod explain;
 mod group;
+mod guest;
 mod launch;
 mod pool;
 mod reclaim;
@@ -26,6 +27,7 @@ use clearing::clearing;
 pub use color::color;
 pub use explain::explain;
 pub use group::group;
+pub use guest::guest_plan;
 use launch::launch;
 pub use pool::{mount, persist, pools, resized};
 pub use scan::scan;
@@ -54,6 +56,7 @@ enum ReportKind {
     GiveBack,
     GiveBackByDaemon,
     Group,
+    GuestPlan,
     Heat,
     Mount,
     Pages,
@@ -142,6 +145,8 @@ pub fn promote(report: &PromoteReport) -> String {
             moments: moments(Some(report.before), report.after),
             reasons: report.plan.counts(),
             seconds: report.elapsed.seconds(),
+            #[serde(flatten)]
+            guest: report.guest.map(|report| object! { guest: guest::before_and_after(report) }),
         },
     )
 }
@@ -361,7 +366,10 @@ mod tests {
 
     use super::*;
     use crate::report::samples::{self, AFTER, mixed_plan, outcome, pilot_report};
-    use crate::report::{AfterRestart, Expectation, ExplainReport, LaunchReport, ReclaimStatusReport, pool_samples};
+    use crate::report::{
+        AfterRestart, Expectation, ExplainReport, GuestPlanReport, GuestReport, LaunchReport, ReclaimStatusReport,
+        pool_samples,
+    };
 
     /// The document indented for a snapshot; fails if it is not one line of JSON.
     pub(super) fn pretty(document: &str) -> String {
@@ -469,11 +477,14 @@ mod tests {
             cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",
             walk_share: Some(WalkShare { low: 0.1, high: 0.125 }),
+            seems_virtual_machine: false,
         };
         let clearing = heat_of_all.clearing;
         let (census, now) = (samples::census(), samples::moment(9));
         let mut counts = PageCounts::default();
         counts.add(&heat_of_all);
+        let guest = samples::guest();
+        let in_guest = GuestReport { before: &guest, after: None };
         insta::assert_snapshot!(
             [
                 heat(&heat_of_all),
@@ -494,6 +505,8 @@ mod tests {
                 resized(&[pool_samples::short()]),
                 reclaim_status(&ReclaimStatusReport { census: Ok(&census), now: &now, state: None, is_alive: false }),
                 pages(7, &counts),
+                guest_plan(&GuestPlanReport { plan: &samples::guest_plan(), guest: &guest, expectation: None }),
+                promote(&PromoteReport { guest: Some(in_guest), ..samples::promotion(&plan, &outcome) }),
             ]
             .concat()
         );

@@ -111,17 +111,19 @@ impl Live {
         }
         let totals = self.totals();
         let table_height = (totals.len() as u16 + 1).min(area.height / 2);
-        let [head, table, _, map, foot] = Layout::vertical([
+        let [head, table, _, map, shades, foot] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Length(table_height),
             Constraint::Length(1),
             Constraint::Min(1),
+            Constraint::Length(1),
             Constraint::Length(1),
         ])
         .areas(area);
         frame.render_widget(self.head(), head);
         self.draw_table(&totals, frame, table);
         frame.render_widget(self.map(&totals, map), map);
+        frame.render_widget(key_of_shades(), shades);
         let keys = "q quit  s sort  up/down select  z zoom";
         frame.render_widget(Paragraph::new(self.message.as_deref().unwrap_or(keys)), foot);
     }
@@ -178,11 +180,9 @@ impl Live {
             heat.regions.iter().filter(|region| shown.is_none_or(|start| start_of(heat, region) == start)).collect();
         let columns = usize::from(area.width).max(1);
         let cells = cells_of(&regions, columns * usize::from(area.height).max(1));
-        let span =
-            |shade: Shade| Span::styled(shade.symbol().to_string(), Style::new().fg(Color::Indexed(shade.color())));
         let lines: Vec<Line<'_>> = cells
             .chunks(columns)
-            .map(|row| Line::from(row.iter().map(|&shade| span(shade)).collect::<Vec<_>>()))
+            .map(|row| Line::from(row.iter().map(|&shade| symbol(shade)).collect::<Vec<_>>()))
             .collect();
         Paragraph::new(Text::from(lines))
     }
@@ -221,6 +221,24 @@ impl Order {
             Order::Address => Order::Walks,
         }
     }
+}
+
+fn symbol(shade: Shade) -> Span<'static> {
+    Span::styled(shade.symbol().to_string(), Style::new().fg(Color::Indexed(shade.color())))
+}
+
+fn key_of_shades() -> Paragraph<'static> {
+    let walked = [Shade::Faint, Shade::Medium, Shade::Strong, Shade::Full];
+    let mut spans = vec![symbol(Shade::NotWalked), Span::raw(" not walked  ")];
+    spans.extend(walked.map(symbol));
+    spans.extend([
+        Span::raw(" walked, each four times the last  "),
+        symbol(Shade::Huge),
+        Span::raw(" huge  "),
+        symbol(Shade::HugeWalked),
+        Span::raw(" huge, walked"),
+    ]);
+    Paragraph::new(Line::from(spans))
 }
 
 /// The start of a region's mapping; the region's own start if the mapping is gone.

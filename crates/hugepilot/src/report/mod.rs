@@ -14,12 +14,11 @@ macro_rules! object {
     }};
 }
 
+pub mod heat_grid;
 pub mod heat_map;
-pub mod heat_map_over_time;
 pub mod json;
 pub mod live;
 pub mod page_counts;
-pub mod picture;
 mod pool_words;
 pub mod reclaim_plot;
 pub mod scan_page;
@@ -40,7 +39,7 @@ use launch::Prepared;
 use launch::verify::Verification;
 use observe::Census;
 use pilot::act::Outcome;
-use pilot::decide::{GainPercent, Plan, Reason};
+use pilot::decide::{GainPercent, GuestMemory, Plan, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explanation;
 use pilot::forecast::{Forecast, ForecastBasis};
@@ -139,6 +138,8 @@ pub struct ExplainReport<'a> {
     pub cost_from: &'static str,
     /// The share of the process's cycles in which a page walk was under way; None where the processor does not count them.
     pub walk_share: Option<WalkShare>,
+    /// Whether it seems to run a virtual machine, whose guest memory can be promoted without knowing its heat.
+    pub seems_virtual_machine: bool,
 }
 
 /// What huge pages would do for the programs of this machine.
@@ -165,6 +166,28 @@ pub struct PromoteReport<'a> {
     pub after: Option<Snapshot>,
     /// Wall time of the whole command, both observations included.
     pub elapsed: Nanos,
+    /// The memory of its guest; None if it was not promoted as a virtual machine.
+    pub guest: Option<GuestReport<'a>>,
+}
+
+/// A guest's memory before and after a promotion.
+#[derive(Clone, Copy, Debug)]
+pub struct GuestReport<'a> {
+    /// Before.
+    pub before: &'a GuestMemory,
+    /// Afterwards; None if the process has ended.
+    pub after: Option<&'a GuestMemory>,
+}
+
+/// A dry run for a virtual machine.
+#[derive(Clone, Copy, Debug)]
+pub struct GuestPlanReport<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The memory of its guest.
+    pub guest: &'a GuestMemory,
+    /// What carrying it out should take; None if nothing was measured.
+    pub expectation: Option<Expectation>,
 }
 
 /// Huge pages given back.

@@ -1,12 +1,13 @@
-//! Free and contiguous memory over time, as an SVG picture.
+//! Free and contiguous memory over time, as a picture.
 //!
 //! Owns: its form. Never touches: files.
 
 use heat::units::Bytes;
+use picture::chart::{ChartLine, line_chart};
+use picture::color::{BASE_PAGES, HUGE_PAGES};
+use picture::{Area, DrawError, Picture};
 use plotters::prelude::*;
 use reclaim::MemoryReading;
-
-use super::picture::{DrawError, FONT, prepare_font};
 
 const SIZE: (u32, u32) = (900, 480);
 const GIB: f64 = (1 << 30) as f64;
@@ -15,52 +16,36 @@ const GIB: f64 = (1 << 30) as f64;
 type Line = (&'static str, RGBColor, fn(&MemoryReading) -> Bytes);
 
 const LINES: [Line; 3] = [
-    ("files in memory", RGBColor(154, 99, 36), |moment| moment.file_cache_bytes),
-    ("free", RGBColor(67, 99, 216), |moment| moment.free_bytes),
-    ("free in huge pages", RGBColor(44, 156, 75), |moment| moment.free_huge_bytes),
+    ("files in memory", RGBColor(140, 140, 140), |moment| moment.file_cache_bytes),
+    ("free", BASE_PAGES, |moment| moment.free_bytes),
+    ("free in huge pages", HUGE_PAGES, |moment| moment.free_huge_bytes),
 ];
 
-/// Draws memory over time, oldest moment first; None if there are fewer than two moments. Errors: it cannot be drawn.
+/// Draws memory over time as SVG, oldest moment first; None if there are fewer than two moments. Errors: it cannot be drawn.
 pub fn draw(moments: &[MemoryReading]) -> Result<Option<String>, DrawError> {
-    if moments.len() < 2 {
-        return Ok(None);
-    }
-    prepare_font()?;
-    let mut svg = String::new();
-    draw_on(&SVGBackend::with_string(&mut svg, SIZE).into_drawing_area(), moments)
-        .map_err(|error| DrawError(error.to_string()))?;
-    Ok(Some(svg))
+    (moments.len() >= 2).then(|| picture::svg(&MemoryOverTime(moments))).transpose()
 }
 
-fn draw_on(
-    area: &DrawingArea<SVGBackend, plotters::coord::Shift>,
-    moments: &[MemoryReading],
-) -> Result<(), Box<dyn std::error::Error>> {
-    area.fill(&WHITE)?;
-    let minutes = |moment: &MemoryReading| (moment.at_ns.seconds() - moments[0].at_ns.seconds()) / 60.0;
-    let gibibytes = |size: Bytes| size.0 as f64 / GIB;
-    let latest = moments.iter().map(minutes).fold(1.0 / 60.0, f64::max);
-    let most = moments.iter().flat_map(|moment| LINES.map(|(_, _, size)| gibibytes(size(moment)))).fold(0.1, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .caption("memory over time", (FONT, 18))
-        .margin(12)
-        .x_label_area_size(40)
-        .y_label_area_size(60)
-        .build_cartesian_2d(0.0..latest, 0.0..most * 1.05)?;
-    let mut mesh = chart.configure_mesh();
-    mesh.max_light_lines(0).label_style((FONT, 14)).x_desc("minutes").y_desc("GiB").draw()?;
-    for (name, color, size) in LINES {
-        let style = color.stroke_width(2);
-        let points = moments.iter().map(|moment| (minutes(moment), gibibytes(size(moment))));
-        chart
-            .draw_series(LineSeries::new(points, style))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+struct MemoryOverTime<'a>(&'a [MemoryReading]);
+
+impl Picture for MemoryOverTime<'_> {
+    fn size(&self) -> (u32, u32) {
+        SIZE
     }
-    let mut key = chart.configure_series_labels();
-    key.position(SeriesLabelPosition::MiddleRight).background_style(WHITE.mix(0.8)).label_font((FONT, 14)).draw()?;
-    area.present()?;
-    Ok(())
+
+    fn draw_on(&self, area: &Area<'_>) -> Result<(), DrawError> {
+        let moments = self.0;
+        let minutes = |moment: &MemoryReading| (moment.at_ns.seconds() - moments[0].at_ns.seconds()) / 60.0;
+        let gibibytes = |size: Bytes| size.0 as f64 / GIB;
+        let latest = moments.iter().map(minutes).fold(1.0 / 60.0, f64::max);
+        let lines = LINES.map(|(name, color, size)| ChartLine {
+            name: name.to_owned(),
+            style: color.stroke_width(2),
+            points: moments.iter().map(|moment| (minutes(moment), gibibytes(size(moment)))).collect(),
+        });
+        let most = picture::chart::bounds(&lines)[3].max(0.1);
+        line_chart(area, "memory over time, GiB", (0.0..latest, "minutes"), 0.0..most * 1.05, (&lines, 0))
+    }
 }
 
 #[cfg(test)]

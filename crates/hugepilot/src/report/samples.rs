@@ -22,7 +22,9 @@ use launch::watch::{Seen, TreeSample};
 use observe::census::Fixed;
 use observe::{Census, Spare, Waited};
 use pilot::act::{Outcome, Refusal, Times};
-use pilot::decide::{Allowance, Fairness, GainPercent, Limits, Past, Plan, Reason, SavedWork, Spent, decide};
+use pilot::decide::{
+    Allowance, Fairness, GainPercent, GuestMemory, Limits, Past, Plan, Reason, SavedWork, Spent, decide,
+};
 use pilot::engine::shared_state::{
     BudgetState, ClientState, Counts, DecisionResult, DecisionState, ForecastState, State, TargetState,
 };
@@ -292,7 +294,38 @@ pub(super) fn outcome() -> Outcome {
 
 /// A promotion with this outcome.
 pub(super) fn promotion<'a>(plan: &'a Plan, outcome: &'a Outcome) -> PromoteReport<'a> {
-    PromoteReport { plan, outcome, before: BEFORE, after: Some(AFTER), elapsed: Nanos(1_500_000_000) }
+    PromoteReport { plan, outcome, before: BEFORE, after: Some(AFTER), elapsed: Nanos(1_500_000_000), guest: None }
+}
+
+/// A virtual machine: guest memory of which the last region is hardly populated, more that is mapped askew, and a heap.
+fn virtual_machine() -> Heat {
+    let mut regions: Vec<Region> = (0..4).map(|number| region(number, 0.0, 0)).collect();
+    regions.extend([huge(4, 0.0), region(5, 0.0, 300)]);
+    regions.extend([1000, 2000].map(|number| Region { mapping: Some(number as u32 / 1000), ..region(number, 0.0, 0) }));
+    let mapping = |number, askew: u64, size, name: &str| Mapping {
+        range: AddressRange::new(Address(at(number).0 + askew), Bytes(size)),
+        name: name.to_owned(),
+        unreserved: askew > 0,
+        ..Mapping::default()
+    };
+    let mappings = vec![
+        mapping(0, 0, 1 << 30, "/memfd:memory-backend-memfd (deleted)"),
+        mapping(999, 0x3000, 128 << 20, ""),
+        mapping(2000, 0, 128 << 20, "[heap]"),
+    ];
+    Heat { mappings, rss: Bytes(1 << 30), ..heat_of(regions) }
+}
+
+/// Its guest's memory.
+pub(super) fn guest() -> GuestMemory {
+    GuestMemory::of(&virtual_machine())
+}
+
+/// The plan for it with the usual limits.
+pub(super) fn guest_plan() -> Plan {
+    let heat = virtual_machine();
+    let limits = Allowance::default().limits(heat.rss, &Spent::default());
+    decide(&heat, &Limits { guest: true, ..limits }, &Past::default())
 }
 
 static NO_REASONS: BTreeMap<Reason, u64> = BTreeMap::new();

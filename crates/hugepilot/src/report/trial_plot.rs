@@ -1,64 +1,52 @@
-//! A trial as an SVG picture: the speed in each window, and the interval for the gain over time.
+//! A trial as a picture: the speed in each window, and the interval for the gain over time.
 //!
 //! Owns: its form. Never touches: files.
 
-use plotters::coord::Shift;
+use picture::chart::{KeyEntry, Mark, chart, headed};
+use picture::color::{BASE_PAGES, HUGE_PAGES};
+use picture::{Area, DrawError, Picture};
 use plotters::prelude::*;
 use trial::{Arm, Trial};
 
-use super::picture::{DrawError, FONT, prepare_font};
+const SIZE: (u32, u32) = (900, 680);
+const ARMS: [(Arm, &str, RGBColor); 2] = [(Arm::Base, "base pages", BASE_PAGES), (Arm::Huge, "huge pages", HUGE_PAGES)];
+const ESTIMATE: RGBColor = HUGE_PAGES;
 
-const SIZE: (u32, u32) = (900, 640);
-const ARMS: [(Arm, &str, RGBColor); 2] =
-    [(Arm::Base, "base pages", RGBColor(154, 99, 36)), (Arm::Huge, "huge pages", RGBColor(44, 156, 75))];
-const BAND: RGBColor = RGBColor(67, 99, 216);
-
-type Drawn = Result<(), Box<dyn std::error::Error>>;
-
-/// Draws it; None without a pair of windows. Errors: it cannot be drawn.
+/// Draws it as SVG; None without a pair of windows. Errors: it cannot be drawn.
 pub fn draw(trial: &Trial) -> Result<Option<String>, DrawError> {
-    if trial.windows.len() < 2 {
-        return Ok(None);
+    (trial.windows.len() >= 2).then(|| picture::svg(&TrialPlot(trial))).transpose()
+}
+
+struct TrialPlot<'a>(&'a Trial);
+
+impl Picture for TrialPlot<'_> {
+    fn size(&self) -> (u32, u32) {
+        SIZE
     }
-    prepare_font()?;
-    let mut svg = String::new();
-    draw_on(&SVGBackend::with_string(&mut svg, SIZE).into_drawing_area(), trial)
-        .map_err(|error| DrawError(error.to_string()))?;
-    Ok(Some(svg))
+
+    fn draw_on(&self, area: &Area<'_>) -> Result<(), DrawError> {
+        let (above, below) = area.split_vertically(SIZE.1 / 2);
+        let minutes = (self.0.elapsed.seconds() / 60.0).max(1.0 / 60.0);
+        windows(&above, self.0, minutes)?;
+        course(&below, self.0, minutes)
+    }
 }
 
-fn draw_on(area: &DrawingArea<SVGBackend, Shift>, trial: &Trial) -> Drawn {
-    area.fill(&WHITE)?;
-    let (above, below) = area.split_vertically(SIZE.1 / 2);
-    let minutes = (trial.elapsed.seconds() / 60.0).max(1.0 / 60.0);
-    windows(&above, trial, minutes)?;
-    course(&below, trial, minutes)?;
-    area.present()?;
-    Ok(())
-}
-
-fn windows(area: &DrawingArea<SVGBackend, Shift>, trial: &Trial, minutes: f64) -> Drawn {
+fn windows(area: &Area<'_>, trial: &Trial, minutes: f64) -> Result<(), DrawError> {
     let most = trial.windows.iter().map(|window| window.per_cpu_second()).fold(0.0, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .caption("work for each second of CPU time, by windows", (FONT, 18))
-        .margin(12)
-        .x_label_area_size(40)
-        .y_label_area_size(90)
-        .build_cartesian_2d(0.0..minutes, 0.0..most * 1.1)?;
-    let mut mesh = chart.configure_mesh();
-    mesh.max_light_lines(0).label_style((FONT, 14)).x_desc("minutes").draw()?;
-    for (arm, name, color) in ARMS {
+    let key = ARMS.map(|(_, name, color)| KeyEntry { name: name.to_owned(), style: color.filled(), mark: Mark::Dot });
+    let area = headed(area, "work for each second of CPU time, by windows", &key)?;
+    let mut chart = chart(&area, (0.0..minutes, "minutes"), 0.0..most * 1.1)?;
+    for (arm, _, color) in ARMS {
         let of_arm = trial.windows.iter().filter(|window| window.arm == arm);
         let dots = of_arm
             .map(|window| Circle::new((window.began_ns.seconds() / 60.0, window.per_cpu_second()), 4, color.filled()));
-        chart.draw_series(dots)?.label(name).legend(move |(x, y)| Circle::new((x + 7, y), 4, color.filled()));
+        chart.draw_series(dots)?;
     }
-    let mut key = chart.configure_series_labels();
-    key.position(SeriesLabelPosition::LowerRight).background_style(WHITE.mix(0.8)).label_font((FONT, 14)).draw()?;
     Ok(())
 }
 
-fn course(area: &DrawingArea<SVGBackend, Shift>, trial: &Trial, minutes: f64) -> Drawn {
+fn course(area: &Area<'_>, trial: &Trial, minutes: f64) -> Result<(), DrawError> {
     let percent = |share: f64| (100.0 * share).clamp(-100.0, 200.0);
     let points: Vec<(f64, [f64; 3])> = trial
         .course
@@ -67,22 +55,19 @@ fn course(area: &DrawingArea<SVGBackend, Shift>, trial: &Trial, minutes: f64) ->
         .collect();
     let low = points.iter().map(|(_, [low, ..])| *low).fold(-5.0, f64::min);
     let high = points.iter().map(|(_, [.., high])| *high).fold(5.0, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .caption("gain so far, and the interval that holds it", (FONT, 18))
-        .margin(12)
-        .x_label_area_size(40)
-        .y_label_area_size(90)
-        .build_cartesian_2d(0.0..minutes, low * 1.1..high * 1.1)?;
-    let mut mesh = chart.configure_mesh();
-    mesh.max_light_lines(0).label_style((FONT, 14)).x_desc("minutes").y_desc("%").draw()?;
+    let entry = |name: &str, style: ShapeStyle, mark| KeyEntry { name: name.to_owned(), style, mark };
+    let (interval, estimate) = (ESTIMATE.mix(0.2).filled(), ESTIMATE.stroke_width(2));
+    let key = [
+        entry("the likeliest gain", estimate, Mark::Line),
+        entry("the interval that holds the gain in 95 of 100 trials", interval, Mark::Block),
+    ];
+    let area = headed(area, "gain of huge pages so far, in percent", &key)?;
+    let mut chart = chart(&area, (0.0..minutes, "minutes"), low * 1.1..high * 1.1)?;
     chart.draw_series(LineSeries::new([(0.0, 0.0), (minutes, 0.0)], BLACK))?;
     let there = points.iter().map(|(at, [low, ..])| (*at, *low));
     let back = points.iter().rev().map(|(at, [.., high])| (*at, *high));
-    chart.draw_series([Polygon::new(there.chain(back).collect::<Vec<_>>(), BAND.mix(0.2))])?;
-    chart.draw_series(LineSeries::new(
-        points.iter().map(|(at, [_, estimate, _])| (*at, *estimate)),
-        BAND.stroke_width(2),
-    ))?;
+    chart.draw_series([Polygon::new(there.chain(back).collect::<Vec<_>>(), interval)])?;
+    chart.draw_series(LineSeries::new(points.iter().map(|(at, [_, estimate, _])| (*at, *estimate)), estimate))?;
     Ok(())
 }
 

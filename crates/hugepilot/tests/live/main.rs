@@ -18,6 +18,7 @@ mod errors;
 mod explain;
 mod give_back;
 mod group;
+mod guest;
 mod heat;
 mod idle_page;
 mod launch;
@@ -117,6 +118,7 @@ fn main() -> ExitCode {
         promote::trials(),
         numa::trials(),
         give_back::trials(),
+        guest::trials(),
         trial::trials(),
         run::trials(),
         launch::trials(),

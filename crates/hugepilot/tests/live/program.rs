@@ -128,6 +128,7 @@ struct Program {
     blocks: Vec<Vec<u8>>,
     unread: Vec<AlignedMemory>,
     virtual_machine: Option<std::os::fd::OwnedFd>,
+    userfaultfd: Option<std::os::fd::OwnedFd>,
     tracking: Vec<tracking::Tracking>,
 }
 
@@ -186,6 +187,8 @@ impl Program {
                 self.say_ready()?;
                 trial::forbid(self.memory.pop().expect("map comes first"))?;
             }
+            // From now on a userfaultfd serves missing pages of the last mapping, as for a guest that is migrating.
+            "uffd" => self.userfaultfd = Some(trial::serve_missing_pages(self.last())?),
             "kvm" => self.virtual_machine = Some(trial::create_virtual_machine()?),
             "join-cgroup" => fs::write(format!("{value}/cgroup.procs"), std::process::id().to_string())?,
             // A thread that does nothing.

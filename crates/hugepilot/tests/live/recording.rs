@@ -118,12 +118,12 @@ fn a_picture_is_drawn() {
     let program = Program::start("map=16M fill ready read=all");
     let (png, html) = (folder.path().join("a.png"), folder.path().join("a.html"));
     let words =
-        format!("heat {} --window 200ms --for 600ms --png {} --html {}", program.pid, png.display(), html.display());
+        format!("heat {} --window 200ms --for 600ms --plot {} --html {}", program.pid, png.display(), html.display());
     let ran = hugepilot(&words);
     assert!(ran.status.success(), "{ran:?}");
     assert_eq!(&fs::read(png).expect("a picture")[..8], b"\x89PNG\r\n\x1a\n");
     assert!(fs::read_to_string(html).expect("a page").contains("\"cells\":[["));
-    let failed = hugepilot(&format!("heat {} --window 100ms --png /no/such/folder/a.png", program.pid));
+    let failed = hugepilot(&format!("heat {} --window 100ms --plot /no/such/folder/a.png", program.pid));
     failed.assert_fails_with(&["/no/such/folder/a.png"]);
     let none: Option<Value> = serde_json::from_str(&failed.stdout).ok();
     assert_eq!(none, None);

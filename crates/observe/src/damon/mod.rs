@@ -94,6 +94,10 @@ impl Tracker for DamonTracker {
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
         self.survey.scan(target, ObserveOptions::MOST_REGIONS, |_, _| false)
     }
+
+    fn survey_growth(&mut self, target: &Target) -> Result<Heat, ObserveError> {
+        self.survey.scan(target, ObserveOptions::MOST_REGIONS, |_, _| true)
+    }
 }
 
 /// Addresses that DAMON treated alike in each scan.

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     fn mapping(range: AddressRange) -> Mapping {
-        Mapping { range, name: String::new(), obstacle: None, shared: None, asked_for: false, spread_over_nodes: false }
+        Mapping { range, ..Mapping::default() }
     }
 
     fn walked(number: u64, pages: &[usize]) -> Region {

@@ -239,6 +239,10 @@ impl Tracker for PageWalk {
         watch.heat(&batches, length, busy_cpus)
     }
 
+    fn survey_growth(&mut self, target: &Target) -> Result<Heat, ObserveError> {
+        self.survey_pages(target, ObserveOptions::MOST_REGIONS, |_, _| true)
+    }
+
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
         let mut cost = Cost::default();
         let scan = InitialScan::at(

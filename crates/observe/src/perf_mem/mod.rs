@@ -145,6 +145,10 @@ impl Tracker for PerfMem {
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
         self.survey.scan(target, ObserveOptions::MOST_REGIONS, |_, _| false)
     }
+
+    fn survey_growth(&mut self, target: &Target) -> Result<Heat, ObserveError> {
+        self.survey.scan(target, ObserveOptions::MOST_REGIONS, |_, _| true)
+    }
 }
 
 fn open(root: &Root, pmu: &MemorySampling, scope: EventScope) -> Result<Sampler, PerfError> {

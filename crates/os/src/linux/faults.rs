@@ -11,6 +11,8 @@ const UFFDIO_REGISTER: libc::Ioctl = 0xC020_AA00_u32 as libc::Ioctl;
 const UFFDIO_UNREGISTER: libc::Ioctl = 0x8010_AA01_u32 as libc::Ioctl;
 const UFFD_API: u64 = 0xAA;
 const UFFD_USER_MODE_ONLY: i32 = 1;
+/// Register for faults on pages that are missing.
+pub(crate) const REGISTER_MODE_MISSING: u64 = 1;
 
 /// Opens a descriptor with these features. Errors: `EINVAL` the kernel lacks one, `ENOSYS` it has no userfaultfd, `EPERM` forbidden
 /// (seccomp).

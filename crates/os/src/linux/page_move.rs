@@ -31,7 +31,6 @@ struct Move {
 }
 
 const UFFDIO_MOVE: libc::Ioctl = 0xC028_AA05_u32 as libc::Ioctl;
-const REGISTER_MODE_MISSING: u64 = 1;
 const FEATURE_MOVE: u64 = 1 << 16;
 /// The kernel answers EAGAIN while something holds a page for a moment, such as a batch on its way to the LRU lists.
 const TRIES: u32 = 1000;
@@ -78,7 +77,12 @@ impl<'a> PageMover<'a> {
     /// (seccomp); `EBUSY` another userfaultfd has it.
     pub fn into(into: &'a mut AlignedMemory) -> io::Result<Self> {
         let faults = faults::open(FEATURE_MOVE)?;
-        faults::register(&faults, into.address(), into.len().next_multiple_of(PAGE) as u64, REGISTER_MODE_MISSING)?;
+        faults::register(
+            &faults,
+            into.address(),
+            into.len().next_multiple_of(PAGE) as u64,
+            faults::REGISTER_MODE_MISSING,
+        )?;
         Ok(Self { faults, into })
     }
 

@@ -1,7 +1,7 @@
 //! System calls made only by programs under test, which imitate the processes that hugepilot meets.
 //!
-//! Owns: children that share memory by fork, memory that is locked or inaccessible, a thread's memory policy, default signals, an empty
-//! virtual machine. Never touches: anything that hugepilot itself uses.
+//! Owns: children that share memory by fork, memory that is locked or inaccessible, or whose faults a userfaultfd serves, a thread's memory
+//! policy, default signals, an empty virtual machine. Never touches: anything that hugepilot itself uses.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::answer::{checked, made};
+use crate::faults;
 use crate::memory::AlignedMemory;
 use crate::nodes::{MOST_NODES, mask_of};
 
@@ -99,6 +100,16 @@ pub fn forbid(memory: AlignedMemory) -> io::Result<()> {
     std::mem::forget(memory);
     // SAFETY: the range stays mapped forever because its owner is forgotten, and nobody can refer to it any more.
     Ok(unsafe { rustix::mm::mprotect(start, len, rustix::mm::MprotectFlags::empty()) }?)
+}
+
+/// A userfaultfd to which this memory's missing pages are left, kept alive by the descriptor. What is present is accessed as before; whoever
+/// touches a missing page waits forever.
+///
+/// Errors: `ENOSYS` the kernel has no userfaultfd; `EPERM` forbidden (seccomp).
+pub fn serve_missing_pages(memory: &AlignedMemory) -> io::Result<OwnedFd> {
+    let faults = faults::open(0)?;
+    faults::register(&faults, memory.address(), memory.len() as u64, faults::REGISTER_MODE_MISSING)?;
+    Ok(faults)
 }
 
 /// An empty virtual machine, kept alive by the descriptor. Errors: no KVM here, or no permission to use it.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use heat::units::{Address, Bytes, HUGE_PAGE, Nanos};
 use heat::{Heat, Obstacle, Region};
 
+use crate::decide::guest;
 use crate::decide::keep::reason_to_keep;
 use crate::decide::share::WORTH_A_MOVE;
 use crate::decide::{Decision, Demand, HeldRegion, Limits, Past, Plan, Reason, Verdict};
@@ -15,7 +16,12 @@ use crate::decide::{Decision, Demand, HeldRegion, Limits, Past, Plan, Reason, Ve
 /// least as hot and takes at most as much memory as another is never left out while the other is taken (both free of obstacles, sharing, cooling down
 /// and lazily freed pages). Where only the limit on memory on huge pages is in the way, a region takes the place of one that we promoted and that
 /// saves far fewer walks.
+///
+/// In a virtual machine ([`Limits::guest`]) what is populated is taken instead.
 pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
+    if limits.guest {
+        return guest::decide(heat, limits, past);
+    }
     let walk_share = walk_share(heat, limits.walk_cost);
     let lives_in_tlb =
         walk_share.is_some_and(|share| share < limits.min_walk_share) || entries_in_use(heat) < limits.tlb_entries;
@@ -75,7 +81,11 @@ pub fn claim(heat: &Heat, limits: &Limits, past: &Past) -> Demand {
 }
 
 /// First what is given back, then promotions, then what is kept; each region once.
-fn in_order(given_back: Vec<(HeldRegion, Reason)>, promoted: Vec<Decision>, mut kept: Vec<Decision>) -> Vec<Decision> {
+pub(super) fn in_order(
+    given_back: Vec<(HeldRegion, Reason)>,
+    promoted: Vec<Decision>,
+    mut kept: Vec<Decision>,
+) -> Vec<Decision> {
     let gone: HashSet<Address> = given_back.iter().map(|(held, _)| held.start).collect();
     kept.retain(|decision| !gone.contains(&decision.start));
     // In place: a stable sort would copy half of them, and no two have one address.
@@ -86,10 +96,10 @@ fn in_order(given_back: Vec<(HeldRegion, Reason)>, promoted: Vec<Decision>, mut 
 }
 
 /// The regions that we put on huge pages, those of least worth last.
-struct HeldRegions(Vec<HeldRegion>);
+pub(super) struct HeldRegions(Vec<HeldRegion>);
 
 impl HeldRegions {
-    fn of(heat: &Heat, past: &Past) -> Self {
+    pub(super) fn of(heat: &Heat, past: &Past) -> Self {
         let is_huge = |held: &HeldRegion| {
             let found = heat.regions.binary_search_by_key(&held.start, |region| region.start);
             found.is_ok_and(|index| heat.regions[index].huge && heat.regions[index].obstacle.is_none())
@@ -105,7 +115,7 @@ impl HeldRegions {
     }
 
     /// What is given back regardless of heat: waste, and what exceeds the program's quota, lowest worth first.
-    fn give_back(&mut self, limits: &Limits, budget: &mut Budget) -> Vec<(HeldRegion, Reason)> {
+    pub(super) fn give_back(&mut self, limits: &Limits, budget: &mut Budget) -> Vec<(HeldRegion, Reason)> {
         let mut given_back = Vec::new();
         if limits.give_back {
             let waste = self.0.extract_if(.., |held| held.is_waste);
@@ -160,7 +170,7 @@ fn best_first<'a>(candidates: Vec<&'a Region>, limits: &Limits, budget: &Budget)
 }
 
 /// What is left to spend.
-struct Budget {
+pub(super) struct Budget {
     growth_left: Bytes,
     /// Existing huge pages.
     huge_pages: u64,
@@ -186,6 +196,11 @@ impl Budget {
         }
     }
 
+    /// The same where all regions are wanted, since of none it is known how often it is walked.
+    pub(super) fn for_all(heat: &Heat, limits: &Limits) -> Self {
+        Self { worth_enough: f64::INFINITY, ..Self::new(heat, limits, 0.0) }
+    }
+
     /// None for no limit.
     fn huge_pages_left(&self) -> Option<u64> {
         self.most_huge_pages.map(|most| most.saturating_sub(self.huge_pages))
@@ -202,7 +217,7 @@ impl Budget {
     }
 
     /// Charges the budget for one region, or returns the limit that forbids it and leaves the budget unchanged.
-    fn take(&mut self, region: &Region, worth: f64) -> Result<(), Reason> {
+    pub(super) fn take(&mut self, region: &Region, worth: f64) -> Result<(), Reason> {
         let growth = region.growth.bytes();
         if self.worth_accounted >= self.worth_enough {
             return Err(Reason::Covered);

@@ -35,7 +35,7 @@ fn is_left_to_another(heat: &Heat, region: &Region, limits: &Limits) -> bool {
 }
 
 /// What is included only by an option.
-fn not_included(heat: &Heat, region: &Region, limits: &Limits) -> Option<Reason> {
+pub(super) fn not_included(heat: &Heat, region: &Region, limits: &Limits) -> Option<Reason> {
     let growth = &region.growth;
     let spread = heat.mapping_of(region).is_some_and(|mapping| mapping.spread_over_nodes);
     if spread && !limits.include_interleaved {

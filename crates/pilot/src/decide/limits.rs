@@ -68,6 +68,7 @@ impl Allowance {
             include_shared: self.include_shared,
             include_interleaved: self.include_interleaved,
             left_to_others: BTreeSet::new(),
+            guest: false,
         }
     }
 }
@@ -103,6 +104,8 @@ pub struct Limits {
     pub include_interleaved: bool,
     /// Shared objects that are promoted through another process that maps them.
     pub left_to_others: BTreeSet<Object>,
+    /// The process is a virtual machine: nothing is known of its page walks, and its populated memory is promoted.
+    pub guest: bool,
 }
 
 impl Limits {
@@ -142,6 +145,11 @@ impl Limits {
     /// Whether saving this many page walks a second repays the cost of moving a region in time.
     pub(super) fn pays(&self, walks_per_second: f64) -> bool {
         walks_per_second * self.walk_cost.0 as f64 * self.payback.seconds() >= self.collapse_cost.0 as f64
+    }
+
+    /// The page walks a second of a region that just pays.
+    pub(super) fn break_even(&self) -> f64 {
+        self.collapse_cost.0 as f64 / (self.walk_cost.0.max(1) as f64 * self.payback.seconds())
     }
 }
 
@@ -196,6 +204,6 @@ mod tests {
     fn by_default_a_region_pays_from_56_walks_a_second() {
         let limits = Allowance::default().limits(Bytes(0), &Spent::default());
         assert!(!limits.pays(55.0));
-        assert!(limits.pays(56.0));
+        assert!(limits.pays(56.0) && (55.0..56.0).contains(&limits.break_even()));
     }
 }

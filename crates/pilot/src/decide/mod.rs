@@ -6,6 +6,7 @@
 mod back_off;
 mod choose;
 mod estimate;
+mod guest;
 mod keep;
 mod limits;
 mod past;
@@ -17,6 +18,7 @@ mod trend;
 pub use back_off::{BackOff, Collapse, OwnPressure};
 pub use choose::{claim, decide, give_back_on_request};
 pub use estimate::{GainPercent, SavedWork, expected_gain};
+pub use guest::{GuestBlock, GuestMemory};
 pub use limits::{Allowance, Limits, Spent};
 pub use past::{HeldRegion, Past};
 pub use plan::{Decision, Plan, Reason, Verdict};

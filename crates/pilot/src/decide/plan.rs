@@ -96,6 +96,8 @@ pub enum Verdict {
 pub enum Reason {
     /// Promoted: its page walks pay for the move.
     Pays,
+    /// Promoted: guest memory that is populated; how often the guest walks it is not known.
+    Populated,
     /// Kept: a huge page maps it already.
     AlreadyHuge,
     /// Given back: nothing uses it, and most of it is empty.
@@ -129,6 +131,12 @@ pub enum Reason {
     SpreadOverNodes,
     /// Kept: shared memory, which is promoted through another process that maps it.
     ThroughAnother,
+    /// Kept: guest memory of which too much is missing, because the guest never used it, or a balloon or virtio-mem took it.
+    NotPopulated,
+    /// Kept: guest memory whose page faults or writes a program serves (userfaultfd).
+    Userfaultfd,
+    /// Kept: memory of a virtual machine's process that does not seem to be the guest's.
+    NotGuestMemory,
     /// Kept: holds pages shared by fork or merged by KSM, which promoting would copy.
     Shared,
     /// Kept: holds lazily freed pages, which promoting would bring back.

@@ -291,7 +291,7 @@ impl Fleet {
             return;
         }
         let is_piloted = |process: &Process, member: &Member| {
-            member.mode == PilotMode::Promote && !self.shared_state.is_paused(*process)
+            member.mode != PilotMode::Observe && !self.shared_state.is_paused(*process)
         };
         for (process, member) in self.members.iter_mut().filter(|(process, member)| is_piloted(process, member)) {
             member.relieve(*process, pilot, &mut self.pilot_summary);
@@ -460,7 +460,7 @@ impl Fleet {
         let member = self.members.get_mut(&process).expect("still known");
         member.faults_per_second = heat.faults_per_second();
         member.forecast = None;
-        member.claim = Demand { weight: member.weight, ..claim(heat, &limits, &member.past) };
+        member.claim = Demand { weight: member.weight, ..claim(heat, &member.limits(limits.clone()), &member.past) };
         member.limit_claim(most_of_its_own);
         self.divide(pilot.allowance.max_huge);
         let member = &self.members[&process];

@@ -17,7 +17,7 @@ use observe::{ObserveError, ObserveOptions};
 
 use crate::act::{ActBounds, RegionResult};
 use crate::decide::{Decision, Demand, Limits, Past, Plan, Reason, Trend};
-use crate::engine::coverage::{self, Known, Most};
+use crate::engine::coverage::Known;
 use crate::engine::done::LastDone;
 use crate::engine::pilot::{Acted, Pilot, on_record, promotions};
 use crate::engine::pilot_summary::{PilotSummary, ProgramSummary};
@@ -216,7 +216,11 @@ impl Member {
     /// Counts newly walked pages, if that is due.
     pub(super) fn poll(&mut self, process: Process, pilot: &mut Pilot<'_>) {
         let now = pilot.now();
-        if self.scanned_at.is_none() || now < self.next_poll || self.next_scan < now + POLL_INTERVAL {
+        if (self.mode == PilotMode::Guest)
+            || self.scanned_at.is_none()
+            || now < self.next_poll
+            || self.next_scan < now + POLL_INTERVAL
+        {
             return;
         }
         let before = pilot.world.cpu_time();
@@ -259,12 +263,13 @@ impl Member {
         options: &ObserveOptions,
         stop: &Stop,
     ) -> Result<Heat, ObserveError> {
-        pilot.world.watch_waits(process);
         // Dividing a limit requires knowing all that each program could use.
         let is_limited = options.tell_use_of_huge || pilot.allowance.max_huge.is_some();
         let known = if is_limited { Known::Changing } else { self.known };
-        let mut heat = coverage::observe(pilot.world, process, options, known, Most::InTime, stop)?;
-        pilot.world.complete(&mut heat);
+        let heat = match self.mode {
+            PilotMode::Guest => pilot.survey_guest(process, options, stop)?,
+            PilotMode::Promote | PilotMode::Observe => pilot.observe(process, options, known, stop)?,
+        };
         if self.address_space != heat.address_space {
             self.known = Known::default();
             self.past.forget();
@@ -283,11 +288,11 @@ impl Member {
         self.address_space = heat.address_space;
         self.rss = heat.rss;
         self.view = SharedView::of(&heat);
-        let before = Snapshot::of(&heat, pilot.page_tables(process));
+        let mut before = Snapshot::of(&heat, pilot.page_tables(process));
+        before.walks_per_second = before.walks_per_second.filter(|_| self.mode != PilotMode::Guest);
         self.first = self.first.or((!self.acted).then_some(before));
         self.last = Some(before);
         self.affordable = pilot.budget.rest_for(heat.cost.program);
-        pilot.charge(heat.cost.kernel);
         Ok(heat)
     }
 
@@ -513,9 +518,9 @@ impl Member {
         }
     }
 
-    /// The limits of the plan: `limits` with this member's quota.
+    /// The limits of the plan: `limits` with this member's quota, and for what it is.
     pub(super) fn limits(&self, limits: Limits) -> Limits {
-        Limits { quota: self.quota, ..limits }
+        Limits { quota: self.quota, guest: self.mode == PilotMode::Guest, ..limits }
     }
 }
 

@@ -10,6 +10,7 @@ mod coverage;
 mod done;
 mod family;
 mod fleet;
+mod guest;
 mod member;
 mod observing;
 mod pilot;

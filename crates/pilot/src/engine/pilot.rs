@@ -148,6 +148,21 @@ impl<'a> Pilot<'a> {
         Ok(Round { heat, plan, before, family })
     }
 
+    /// Observes a program, a large one as far as time allows. Errors: as observing.
+    pub(super) fn observe(
+        &mut self,
+        process: Process,
+        options: &ObserveOptions,
+        known: Known,
+        stop: &Stop,
+    ) -> Result<Heat, ObserveError> {
+        self.world.watch_waits(process);
+        let mut heat = coverage::observe(self.world, process, options, known, Most::InTime, stop)?;
+        self.world.complete(&mut heat);
+        self.charge(heat.cost.kernel);
+        Ok(heat)
+    }
+
     pub(super) fn now(&self) -> Instant {
         self.world.now()
     }

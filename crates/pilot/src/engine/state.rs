@@ -77,7 +77,7 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         weight: member.weight,
         mode: member.mode,
         labels: member.terms.assigned.as_ref().map(|assigned| assigned.labels.clone()).unwrap_or_default(),
-        held_back: member.terms.held_back.filter(|_| member.mode == PilotMode::Promote),
+        held_back: member.terms.held_back.filter(|_| member.mode != PilotMode::Observe),
         forecast: member.forecast,
         paused: false,
         rss_bytes: member.last.map_or(member.shared_rss + member.private_rss, |last| last.rss),

@@ -147,7 +147,7 @@ impl Fleet {
             None => member.terms = Terms { assigned: member.terms.assigned.take(), ..Terms::default() },
         }
         pilot.limit_slowdown(member.terms.max_slowdown());
-        let may = member.mode == PilotMode::Promote && member.terms.held_back.is_none();
+        let may = member.mode != PilotMode::Observe && member.terms.held_back.is_none();
         self.forget_former_groups();
         may
     }

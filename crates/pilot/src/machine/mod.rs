@@ -89,12 +89,12 @@ impl Machine {
         Self { serving_time, ..self }
     }
 
-    /// Opens a process, unless another one has its id now.
+    /// Opens a process, unless another one has its id now. A virtual machine can be surveyed and acted on, and is refused when it is observed.
     fn target(&mut self, process: Process) -> Result<Rc<Target>, TargetError> {
         if let Some(open) = self.open.as_ref().filter(|open| open.process() == process && !open.handle().has_exited()) {
             return Ok(Rc::clone(open));
         }
-        let target = Target::open(process.pid)?;
+        let target = Target::open_to_act(process.pid)?;
         if target.process() != process {
             return Err(TargetError::NoSuchProcess { pid: process.pid });
         }
@@ -185,12 +185,18 @@ impl World for Machine {
 
     fn observe(&mut self, process: Process, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
         let target = self.target(process)?;
+        target.ensure_walks_are_seen()?;
         self.tracker.observe(&target, options, stop)
     }
 
     fn survey(&mut self, process: Process) -> Result<Heat, ObserveError> {
         let target = self.target(process)?;
         self.tracker.survey(&target)
+    }
+
+    fn survey_growth(&mut self, process: Process) -> Result<Heat, ObserveError> {
+        let target = self.target(process)?;
+        self.tracker.survey_growth(&target)
     }
 
     fn estimator(&mut self, process: Process, footprint: Bytes) -> Estimator {

@@ -48,6 +48,8 @@ pub enum PilotMode {
     /// What pays is promoted.
     #[default]
     Promote,
+    /// It is a virtual machine: guest memory that is populated is promoted, for its heat is not known.
+    Guest,
 }
 
 /// A process under the pilot.

@@ -21,7 +21,7 @@ use kernel::target::{Process, TargetError};
 use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use pilot::decide::OwnPressure;
 use pilot::forecast::Estimator;
-use pilot::scope::{Enrolled, PilotMode, Scope};
+use pilot::scope::{Enrolled, Scope};
 use pilot::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
 use crate::program::{PAGES, Program};
@@ -330,11 +330,13 @@ impl World for Handle {
     fn census(&mut self, _: &mut Scope) -> Vec<Enrolled> {
         let machine = &mut *self.0.borrow_mut();
         machine.spend(Nanos(machine.programs.len() as u64 * STATUS.0));
-        machine
-            .programs
-            .keys()
-            .map(|&process| Enrolled { process, weight: 1.0, mode: PilotMode::Promote, assigned: None })
-            .collect()
+        let enrolled = |program: &Program| Enrolled {
+            process: program.process,
+            weight: 1.0,
+            mode: program.mode(),
+            assigned: None,
+        };
+        machine.programs.values().map(enrolled).collect()
     }
 
     fn status(&self, process: Process) -> Option<ProcessStatus> {
@@ -397,6 +399,15 @@ impl World for Handle {
         heat.regions.iter_mut().for_each(|region| region.walks_per_second = 0.0);
         machine.spend(SURVEY);
         Ok(heat)
+    }
+
+    fn survey_growth(&mut self, process: Process) -> Result<Heat, ObserveError> {
+        let heat = self.survey(process)?;
+        let machine = &mut *self.0.borrow_mut();
+        let (clock, fails) = (machine.clock, machine.fails());
+        let program = machine.programs.get_mut(&process).ok_or_else(|| Simulated::gone(process))?;
+        (program.observed, program.rss_at_scan) = (clock, program.rss());
+        if fails { Err(ObserveError::Exec { pid: process.pid }) } else { Ok(heat) }
     }
 
     fn estimator(&mut self, _process: Process, _footprint: Bytes) -> Estimator {

@@ -11,6 +11,7 @@ use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, Nanos};
 use heat::{Cost, Growth, Heat, Mapping, Meaning, Object, Obstacle, PageSet, Region, Shared, TrackerKind, Walks};
 use kernel::process::ProcessStatus;
 use kernel::target::Process;
+use pilot::scope::PilotMode;
 
 /// Base pages of a region.
 pub const PAGES: u16 = 512;
@@ -217,6 +218,11 @@ impl Program {
         self.areas = (0..rng.u64(1..40)).map(|number| (number, Area::new(rng, now))).collect();
     }
 
+    /// What is to be done to it: one kind of program is a virtual machine.
+    pub fn mode(&self) -> PilotMode {
+        if self.name == "program-0" { PilotMode::Guest } else { PilotMode::Promote }
+    }
+
     /// Resident memory.
     pub fn rss(&self) -> u64 {
         self.areas.values().map(|area| u64::from(area.present) * BASE_PAGE).sum()
@@ -267,11 +273,10 @@ impl Program {
         let start = self.areas.first_key_value().map_or(at(0), |(number, _)| at(*number));
         let mapping = Mapping {
             range: AddressRange { start, end },
-            name: "[heap]".to_owned(),
-            obstacle: None,
+            // Guest memory, whether or not the program is a virtual machine.
+            name: "/memfd:memory-backend-memfd (deleted)".to_owned(),
             shared,
-            asked_for: false,
-            spread_over_nodes: false,
+            ..Mapping::default()
         };
         let regions: Vec<Region> = self.areas.iter().map(|(&number, area)| area.region(number, 0, tells_use)).collect();
         Heat {

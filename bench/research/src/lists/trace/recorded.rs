@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use heat::units::{BASE_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 use heat::{Heat, Mapping, Region};
-use pilot::recording::{Moment, Recording};
 use rand::rngs::Xoshiro256PlusPlus;
+use recording::{Moment, Recording};
 
 use super::event::{EventSource, Layout, TICKS_PER_SECOND, Trace, TraceEvent, TraceSetup};
 use super::writers::Files;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos};
 use heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
-use pilot::recording::{Moment, Recorder};
+use recording::{Moment, Recorder};
 
 use super::super::pages::Class;
 use super::event::TickRate;
@@ -98,10 +98,7 @@ fn heat(walked: [u16; 2]) -> Heat {
     let mapping = |number: u64, name: &str| Mapping {
         range: AddressRange::new(Address(number * HUGE_PAGE), Bytes(HUGE_PAGE)),
         name: name.to_owned(),
-        obstacle: None,
-        shared: None,
-        asked_for: false,
-        spread_over_nodes: false,
+        ..Mapping::default()
     };
     let region = |number: u64| Region {
         start: Address(number * HUGE_PAGE),

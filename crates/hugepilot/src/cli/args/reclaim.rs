@@ -9,7 +9,7 @@ use reclaim::ReclaimOptions;
 use reclaim::mechanism::DropBehindOptions;
 use reclaim::policy::{ClassPolicy, MappedPageCost, Policies, Preset};
 
-use super::parse_length;
+use super::{parse_length, parse_plot};
 
 const RECLAIM_EXAMPLES: &str = "\
 Examples:
@@ -64,8 +64,8 @@ pub struct ReclaimArgs {
     /// Show what memory is used for, how lately it was, what is reclaimed, and free and contiguous memory; change nothing
     #[arg(long, conflicts_with_all = ["length", "classes", "drop_behind", "write_behind", "mapped_page_cost"])]
     pub status: bool,
-    /// With --status: draw free and contiguous memory over time, since reclaim began
-    #[arg(long, value_name = "FILE.svg", requires = "status")]
+    /// With --status: draw free and contiguous memory over time, since reclaim began, to FILE.svg or FILE.png
+    #[arg(long, value_name = "FILE", requires = "status", value_parser = parse_plot)]
     pub plot: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]

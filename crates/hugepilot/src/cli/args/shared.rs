@@ -1,10 +1,19 @@
 //! Options that several commands share.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use heat::clearing::ClearPolicy;
 use heat::units::{CpuShare, Nanos, SizeOrShare, Slowdown};
 use observe::{ObserveOptions, TrackerChoice};
+use picture::DrawError;
 use pilot::decide::{Allowance, Limits};
+
+/// Where a picture goes. Errors, before minutes of measuring: the name ends with neither `.svg` nor `.png`.
+pub(super) fn parse_plot(text: &str) -> Result<PathBuf, DrawError> {
+    let path = PathBuf::from(text);
+    picture::check_name(&path).map(|()| path)
+}
 
 /// How a process is watched.
 #[derive(Args, Clone, Debug, PartialEq)]

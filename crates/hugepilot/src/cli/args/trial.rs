@@ -6,7 +6,7 @@ use ::daemon::args::DaemonOptions;
 use clap::{Args, ValueEnum};
 use heat::units::Nanos;
 
-use super::{ForecastOptions, PaceOptions, SpendOptions, TargetOptions, WatchOptions, parse_length};
+use super::{ForecastOptions, PaceOptions, SpendOptions, TargetOptions, WatchOptions, parse_length, parse_plot};
 use observe::{ObserveOptions, TrackerChoice};
 
 const EXAMPLES: &str = "\
@@ -14,7 +14,7 @@ Examples:
   hugepilot trial 4242                             by the system calls of the program, until the answer is known, at most 10 minutes
   hugepilot trial --name memcached --to 1%         until it is known to 1 %
   hugepilot trial $(pgrep -o redis-server) --rate \"redis-cli info stats | sed -n 's/total_commands_processed://p'\"
-  hugepilot trial --name postgres --prometheus http://localhost:9187/metrics --query pg_stat_database_xact_commit
+  hugepilot trial --name redis-server --prometheus http://localhost:9121/metrics --query redis_commands_processed_total
   hugepilot trial 4242 --placebo                   huge pages are never switched: does this machine tell a difference where there is none?
 
 What is compared is work for each second of the program's CPU time, in pairs of windows with and without huge pages. The program goes on
@@ -67,8 +67,8 @@ pub struct TrialArgs {
     /// How fast to act.
     #[command(flatten)]
     pub pace: PaceOptions,
-    /// Draw the windows, and the interval over time, as an SVG picture
-    #[arg(long, value_name = "FILE")]
+    /// Draw the windows, and the interval over time, to FILE.svg or FILE.png
+    #[arg(long, value_name = "FILE", value_parser = parse_plot)]
     pub plot: Option<PathBuf>,
     /// How gains are forecast.
     #[command(flatten)]

@@ -29,6 +29,7 @@ pub fn explain(report: &ExplainReport) -> String {
             walk_cost_high_ns: report.cost.high(),
             walk_cost_from: report.cost_from,
             walk_cycles_percent: walk_cycles,
+            seems_virtual_machine: report.seems_virtual_machine,
             mappings: report.explanation.mappings.iter().map(explained).collect::<Vec<_>>(),
         },
     )

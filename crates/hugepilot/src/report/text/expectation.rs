@@ -15,8 +15,8 @@ pub fn expectation(expectation: &Expectation) -> String {
 
 pub(super) fn expected(expectation: &Expectation) -> String {
     format!(
-        "expect {}, {} of growth, about {} in which the program is at most {} slower, no stall longer than about {} (as collapses of memory of \
-         our own took)",
+        "expect {}, {} of growth, about {} in which the program is at most {} slower, in stalls of about {} (as collapses of memory of our own \
+         took; a busy machine has longer ones)",
         count_of(expectation.regions, "region"),
         expectation.growth,
         expectation.elapsed,
@@ -28,7 +28,7 @@ pub(super) fn expected(expectation: &Expectation) -> String {
 /// What `--fast` will cost the program, printed before anything is promoted.
 pub fn fast(max_slowdown: Slowdown, stall: Nanos) -> String {
     format!(
-        "hugepilot: promoting fast: the program may lose {max_slowdown} of its speed meanwhile, in stalls of up to about {stall} (as collapses of \
-         memory of our own took); without --fast, or with a smaller --max-slowdown, hardly anybody would notice\n"
+        "hugepilot: promoting fast: the program may lose {max_slowdown} of its speed meanwhile, in stalls of about {stall} (as collapses of memory \
+         of our own took; a busy machine has longer ones); without --fast, or with a smaller --max-slowdown, hardly anybody would notice\n"
     )
 }

@@ -56,7 +56,15 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
     if detail == Detail::Usual {
         lines.extend(left_out(&small, large.get(MOST..).unwrap_or_default()));
     }
+    lines.extend(report.seems_virtual_machine.then(|| of_virtual_machine(report.heat.pid)));
     joined(lines)
+}
+
+/// What can be done where the page walks that count are the guest's.
+fn of_virtual_machine(pid: u32) -> String {
+    format!(
+        "\nit seems to be a virtual machine: `hugepilot promote --guest {pid}` puts what is populated of its guest's memory on huge pages"
+    )
 }
 
 /// The mappings that are not shown, in one line.
@@ -200,6 +208,7 @@ mod tests {
             cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",
             walk_share: None,
+            seems_virtual_machine: false,
         };
         let explain = |report: &ExplainReport| super::explain(report, Detail::Usual);
         insta::assert_snapshot!(explain(&report));
@@ -214,6 +223,8 @@ mod tests {
         );
         let idle = explain(&ExplainReport { forecast: Forecast::Idle, ..report });
         assert!(idle.contains("more huge pages?    unknown: the process used no CPU time"), "{idle}");
+        let guest = explain(&ExplainReport { seems_virtual_machine: true, ..report });
+        assert!(guest.lines().last().unwrap().contains("`hugepilot promote --guest 4242`"), "{guest}");
         let contended = explain(&ExplainReport { forecast: Forecast::Contended(0.9), ..report });
         assert!(contended.contains("unknown: it was ready to run but waited for a processor 90 % of"), "{contended}");
     }

@@ -41,7 +41,11 @@ fn totals(heat: &Heat, detail: Detail) -> Vec<String> {
         format!("process {}, watched for {} by {}", heat.pid, heat.window, heat.tracker),
         format!("  page walks   {}{}", rate(heat.walks_per_second()), how_sure(heat)),
         format!("  present      {} ({} pages)", present.bytes(), count(present.0)),
-        format!("  walked       {} ({} pages{sampling}, {share} of those present)", walked.bytes(), count(walked.0)),
+        format!(
+            "  walked       {} ({} pages{sampling}, {share} of those present) within 100 ms",
+            walked.bytes(),
+            count(walked.0)
+        ),
         format!("  huge pages   {}", heat.huge_bytes()),
         format!("  busy         {busy}"),
     ];

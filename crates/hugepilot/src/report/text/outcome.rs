@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{joined, marked, plan, sums};
+use super::{guest, joined, marked, plan, sums};
 use crate::report::table::{or_dash, table};
 use crate::report::{GiveBackReport, PilotReport, PromoteReport};
 use heat::RefusalReason;
@@ -16,6 +16,7 @@ pub fn promote(report: &PromoteReport) -> String {
     let outcome = report.outcome;
     let mut lines = account(report.plan.pid, "promoted", outcome);
     lines.extend(before_and_after(&report.before, report.after.as_ref()));
+    lines.extend(report.guest.iter().flat_map(|guest| guest::promoted(guest, report.plan.pid)));
     lines.push(String::new());
     lines.extend(plan::by_reason(report.plan));
     lines.push(format!("took {} in all, {} of it promoting; {}", report.elapsed, outcome.elapsed, pace(outcome)));

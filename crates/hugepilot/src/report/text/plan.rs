@@ -17,18 +17,7 @@ const MAX_RUNS: usize = 40;
 /// The dry run: expectations, regions by reason, then runs of adjacent regions that share a reason.
 pub fn plan(report: &PlanReport) -> String {
     let plan = report.plan;
-    let promoted = plan.promotions().count() as u64;
-    let mut lines = vec![
-        format!(
-            "process {}: would promote {} of {} ({}), growing memory by {}",
-            plan.pid,
-            count(promoted),
-            count_of(plan.decisions.len() as u64, "region"),
-            Bytes(promoted * HUGE_PAGE),
-            plan.growth()
-        ),
-        format!("  page walks saved  {}", rate(plan.walks_saved_per_second())),
-    ];
+    let mut lines = vec![would_promote(plan), format!("  page walks saved  {}", rate(plan.walks_saved_per_second()))];
     lines.extend(saved_besides(report));
     lines.push(format!("  expected gain     {}", gain(report.forecast)));
     lines.push(format!("  {}", meaning(plan.meaning)));
@@ -42,6 +31,19 @@ pub fn plan(report: &PlanReport) -> String {
     lines.extend(runs_table(plan));
     lines.push("nothing was changed: this was a dry run".to_owned());
     joined(lines)
+}
+
+/// How much would be promoted.
+pub(super) fn would_promote(plan: &Plan) -> String {
+    let promoted = plan.promotions().count() as u64;
+    format!(
+        "process {}: would promote {} of {} ({}), growing memory by {}",
+        plan.pid,
+        count(promoted),
+        count_of(plan.decisions.len() as u64, "region"),
+        Bytes(promoted * HUGE_PAGE),
+        plan.growth()
+    )
 }
 
 /// What huge pages save for shared memory besides page walks.

@@ -87,11 +87,14 @@ fn left(report: &TrialReport) -> String {
     }
 }
 
-/// `gains 18.2 % (15.1 to 21.4)`
+/// `gains 18.2 % (15.1 to 21.4)`, or `loses 3.6 % (a gain of -15.0 to +19.2 %)`: an interval counts gains, whatever the verb says.
 fn changed(change: &SpeedChange) -> String {
-    let (verb, sign) = if change.estimate < 0.0 { ("loses", -100.0) } else { ("gains", 100.0) };
-    let (one, other) = (sign * change.low, sign * change.high);
-    format!("{verb} {:.1} % ({:.1} to {:.1})", sign * change.estimate, one.min(other), one.max(other))
+    match change.estimate < 0.0 {
+        true => format!("loses {:.1} % (a gain of {})", -100.0 * change.estimate, range(change)),
+        false => {
+            format!("gains {:.1} % ({:.1} to {:.1})", 100.0 * change.estimate, 100.0 * change.low, 100.0 * change.high)
+        }
+    }
 }
 
 /// `-0.8 to +0.9 %`
