@@ -14,13 +14,18 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 ///
 /// Errors: CAP_SYS_ADMIN is missing, or process 1 cannot be read.
 pub fn join_control_groups_of_init() -> io::Result<bool> {
-    let own = fs::read_link("/proc/self/ns/cgroup")?;
-    if fs::read_link("/proc/1/ns/cgroup")? == own {
+    if !is_elsewhere()? {
         return Ok(false);
     }
     let namespace = File::open("/proc/1/ns/cgroup")?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ControlGroup))?;
     Ok(true)
+}
+
+/// Whether groups of process 1 lie outside of our namespace, which anybody may see.
+fn is_elsewhere() -> io::Result<bool> {
+    let groups = fs::read_to_string("/proc/1/cgroup")?;
+    Ok(groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|path| path.starts_with("/..")))
 }
 
 #[cfg(test)]
@@ -35,11 +40,15 @@ mod tests {
     #[test]
     fn a_process_in_a_namespace_of_its_own_joins_that_of_init() {
         if std::env::var_os(APART).is_some() {
-            assert!(join_control_groups_of_init().unwrap(), "it was elsewhere");
+            let was_elsewhere = is_elsewhere().unwrap();
+            assert_eq!(join_control_groups_of_init().unwrap(), was_elsewhere);
             return assert!(!join_control_groups_of_init().unwrap(), "it is there now");
         }
         if !rustix::process::geteuid().is_root() {
             return eprintln!("skipped: only root may join a namespace");
+        }
+        if let Err(error) = fs::read_link("/proc/1/ns/cgroup") {
+            return eprintln!("skipped: process 1 has rights that root here lacks: {error}");
         }
         let mut command = Command::new("unshare");
         command.arg("--cgroup").arg(std::env::current_exe().unwrap()).env(APART, "1");
