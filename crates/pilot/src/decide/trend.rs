@@ -7,6 +7,7 @@
 
 use std::time::Instant;
 
+use heat::Heat;
 use heat::units::Pages;
 
 /// What was seen of a program since its bits were cleared.
@@ -26,6 +27,17 @@ impl Trend {
     /// After a scan: pages walked by its end, and the rate of new ones at that time.
     pub fn after_scan(now: Instant, walked: Pages, new_per_second: f64) -> Self {
         Self { last: Some((now, walked)), rate: new_per_second }
+    }
+
+    /// After a scan, from the pages walked between its read at 100 ms and its end.
+    pub fn after(heat: &Heat, now: Instant) -> Self {
+        let base = || heat.regions.iter().filter(|region| !region.huge);
+        let by_end: u64 = base().map(|region| u64::from(region.walked_in_window)).sum();
+        let early: u64 = base().map(|region| region.walked.len() as u64).sum();
+        // Their bits may have been set all along, so they are not new when a poll counts them.
+        let unobserved: u64 = base().map(|region| u64::from(region.unobserved)).sum();
+        let between = (heat.window.seconds() - 0.1).max(0.1);
+        Self::after_scan(now, Pages(by_end + unobserved), by_end.saturating_sub(early) as f64 / between)
     }
 
     /// Takes note of how many pages have been walked by now; returns whether new ones come clearly faster than before.

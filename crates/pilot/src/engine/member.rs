@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use heat::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
+use heat::units::{Address, Bytes, HUGE_PAGE, Nanos};
 use heat::{Heat, Snapshot};
 use hugepilot_os::stop::Stop;
 use kernel::process::ProcessStatus;
@@ -284,7 +284,7 @@ impl Member {
         self.scanned_at = Some(now);
         self.is_awaited = false;
         self.next_poll = now + POLL_INTERVAL;
-        self.trend = trend_after(&heat, pilot.now());
+        self.trend = Trend::after(&heat, pilot.now());
         self.address_space = heat.address_space;
         self.rss = heat.rss;
         self.view = SharedView::of(&heat);
@@ -549,17 +549,6 @@ fn promote(
     let acted = pilot.act_while_fresh(process, heat, regions, turn, &mut |result| pilot_summary.count(result));
     pilot_summary.add_outcome(acted.outcome_of(regions.len()));
     acted
-}
-
-/// The trend of newly walked pages after a scan, from those between its read at 100 ms and its end.
-fn trend_after(heat: &Heat, now: Instant) -> Trend {
-    let base = || heat.regions.iter().filter(|region| !region.huge);
-    let by_end: u64 = base().map(|region| u64::from(region.walked_in_window)).sum();
-    let early: u64 = base().map(|region| region.walked.len() as u64).sum();
-    // Their bits may have been set all along, so they are not new when a poll counts them.
-    let unobserved: u64 = base().map(|region| u64::from(region.unobserved)).sum();
-    let between = (heat.window.seconds() - 0.1).max(0.1);
-    Trend::after_scan(now, Pages(by_end + unobserved), by_end.saturating_sub(early) as f64 / between)
 }
 
 #[cfg(test)]
