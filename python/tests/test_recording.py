@@ -49,6 +49,17 @@ def test_a_mapping_that_grows_stays_the_same(path: Path) -> None:
     assert repr(heap) == 'Mapping(0x1000000-0x1600000 "[heap]")'
 
 
+def test_a_region_has_the_mapping_that_held_it_last(tmp_path: Path) -> None:
+    mapped_anew = [Mapping(8, 10, "index"), CACHE]
+    lines = [
+        observation(1.0, [Region(8, 0, 1.0)], [HEAP, CACHE]),
+        observation(2.0, [Region(8, 0, 1.0)], mapped_anew),
+    ]
+    recording = hugepilot.Recording(write(tmp_path / "a", lines))
+    assert recording.mapping_index.tolist() == [1]
+    assert [mapping.name for mapping in recording.mappings] == ["[heap]", "index"]
+
+
 def test_what_the_tracker_could_not_see_is_not_a_number(tmp_path: Path) -> None:
     regions = [Region(8, 0, 0.0, present=300, unobserved=300), Region(9, 0, 5.0, present=300, unobserved=299)]
     recording = hugepilot.Recording(write(tmp_path / "a", [observation(1.0, regions, [HEAP])]))

@@ -1,9 +1,11 @@
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Literal, final
+from typing import Any, Literal, SupportsIndex, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["Arena", "Mapping", "Recording", "RecordingError", "Statistics", "Tracking", "__version__"]
 
 __version__: str
 
@@ -42,7 +44,7 @@ class Recording:
 @final
 class Arena:
     def __new__(cls, nbytes: int, *, reserved: bool = False) -> Arena: ...
-    def empty(self, shape: int | Sequence[int], dtype: DTypeLike = None) -> NDArray[Any]: ...
+    def empty(self, shape: SupportsIndex | Sequence[SupportsIndex], dtype: DTypeLike | None = None) -> NDArray[Any]: ...
     @property
     def nbytes(self) -> int: ...
     @property
