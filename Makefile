@@ -201,7 +201,7 @@ lint: deps-build deps-lint deps-windows-target ## house rules, format, clippy; f
 	cargo fmt --all --check
 	cargo clippy --locked $(WITHOUT_KUBE) --all-targets -- -D warnings
 	cargo fmt --manifest-path python/Cargo.toml --check
-	cargo clippy --locked --manifest-path python/Cargo.toml -- -D warnings
+	PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODULE=1 cargo clippy --locked --manifest-path python/Cargo.toml -- -D warnings
 	tests/windows/run lint
 
 .PHONY: fmt
