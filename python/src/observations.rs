@@ -126,7 +126,8 @@ impl PyRecording {
         self.mappings.iter().map(|mapping| mapping.clone_ref(py)).collect()
     }
 
-    /// For each region, its mapping as an index into `mappings`, as last seen; -1 where none was known: int64 [region].
+    /// For each region, its mapping as an index into `mappings`, as last seen: the one that holds its first present page. -1 where none was known:
+    /// int64 [region].
     #[getter]
     fn mapping_index<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         let index = |region: &RegionSeen| region.mapping.map_or(-1, |mapping| mapping as i64);
