@@ -74,7 +74,7 @@ test: deps-build deps-test deps-windows ## every test; those on the running kern
 	@[ -z "$(SUDO)" ] || [ -n "$(RUNNER)" ] || echo "Not root, and no sudo here: tests that need root say that they skip."
 	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked $(WITHOUT_KUBE)
 	tests/vm/run
-	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") tests/guest/run
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") tests/guest/run guest_in_qemu::populated
 	tests/windows/run
 
 .PHONY: memcached-test
@@ -107,7 +107,7 @@ supported: deps-build deps-test ## the table of what kernels offer, in docs/refe
 	tests/vm/run supported
 
 .PHONY: guest-test
-guest-test: deps-build deps-test ## live tests of promote --guest, with a guest of 2 GiB in QEMU; needs root; TEST=guest::NAME for one
+guest-test: deps-build deps-test ## live tests of promote --guest, with a guest of 2 GiB in QEMU; needs root; TEST=guest_in_qemu::NAME for one
 	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") tests/guest/run $(TEST)
 
 .PHONY: vm-unit

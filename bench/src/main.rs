@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     match Arguments::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hugepilot-bench: {error:#}");
+            eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }

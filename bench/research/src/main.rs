@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match args::ResearchArguments::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hugepilot-research: {error:#}");
+            eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -113,12 +113,15 @@ fn draw_throughput(area: &Area<'_>, caption: &str, lines: &[ChartLine]) -> Resul
     line_chart(area, caption, (across(lines), ACROSS), 0.0..highest.max(1.0) * 1.05, (lines, 0))
 }
 
-/// On a logarithmic scale, because stalls are a hundred times as long as ordinary answers.
+/// On a logarithmic scale if stalls are a hundred times as long as ordinary answers: such a scale has labels at powers of ten only.
 fn draw_p99(area: &Area<'_>, caption: &str, lines: &[ChartLine]) -> Result<(), DrawError> {
     let [.., lowest, highest] = bounds(lines);
     let lowest = lowest.clamp(1e-3, 1e3);
-    let up = (lowest / 1.2..highest.max(lowest * 2.0) * 1.2).log_scale();
-    line_chart(area, caption, (across(lines), ACROSS), up, (lines, 0))
+    if highest >= lowest * 100.0 {
+        let up = (lowest / 1.2..highest * 1.2).log_scale();
+        return line_chart(area, caption, (across(lines), ACROSS), up, (lines, 0));
+    }
+    line_chart(area, caption, (across(lines), ACROSS), 0.0..highest.max(1e-3) * 1.05, (lines, 0))
 }
 
 #[cfg(test)]

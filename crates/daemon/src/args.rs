@@ -25,7 +25,7 @@ pub struct DaemonArgs {
     /// Which processes to pilot, and what that may take; `hugepilot config` prints one
     #[arg(long, value_name = "FILE", default_value = Config::PATH)]
     pub config: PathBuf,
-    /// Where to listen for `hugepilot status` and its like.
+    /// Where to listen.
     #[command(flatten)]
     pub daemon: DaemonOptions,
 }
@@ -33,8 +33,8 @@ pub struct DaemonArgs {
 /// Which daemon is meant.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct DaemonOptions {
-    /// Its control socket
-    #[arg(long, value_name = "PATH", default_value = SOCKET, hide = true)]
+    /// The daemon's control socket
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
     pub socket: PathBuf,
 }
 

@@ -222,10 +222,11 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
 }
 
 fn begun(path: &Path, config: &Config) -> String {
+    let names_none = if path.exists() { "names no program to promote" } else { "does not exist" };
     let path = path.display();
     if config.only_observes() {
         format!(
-            "observing, and promoting nothing: {path} names no program to promote; `hugepilot status` shows what programs would gain"
+            "observing, and promoting nothing: {path} {names_none}; `hugepilot status` shows what programs would gain"
         )
     } else {
         format!("piloting, as {path} says")

@@ -16,6 +16,7 @@ use std::{fs, io, thread};
 pub use guardian::{Deadline, Guardian};
 
 use heat::units::Nanos;
+use hugepilot_os::rights::remedy;
 use hugepilot_os::run_directory::replace_file;
 use kernel::damon::{DIRECTORY, Leftover, NOTE, Note, Purpose, leftover, threads_of_others};
 use kernel::{KernelError, Root, process};
@@ -47,7 +48,7 @@ pub enum DamonError {
     Busy { purpose: Purpose },
     #[error("this kernel's DAMON has no operations for {operations} addresses; {}", instead(*purpose))]
     NoOperations { operations: &'static str, purpose: Purpose },
-    #[error("cannot {doing} {path}: {cause}. DAMON needs root", path = path.display())]
+    #[error("cannot {doing} {path}: {cause}; {}", remedy("CAP_DAC_OVERRIDE"), path = path.display())]
     File { doing: &'static str, path: PathBuf, cause: io::Error },
     #[error("DAMON answered '{found}' in {path}, where a number was expected", path = path.display())]
     Malformed { path: PathBuf, found: String },

@@ -110,6 +110,27 @@ fn times_as_often_together(regions: &[(&mut Region, &ReadCounts)]) -> f64 {
     if alone > 0.0 && together > 0.0 { together / alone } else { 1.0 }
 }
 
+/// Corrects the rates of a program of whose walks only a `scattered` share does not go along addresses. Each pass along them walks a page once, so a
+/// region that was walked completely was not walked often: pages seen are all that was walked by then. Read as random walks, a stream of 2 million
+/// pages a second seemed to walk 57 million times.
+pub fn undo_order(regions: &mut [Region], read_counts: &[ReadCounts], scattered: f64) {
+    let rated: f64 = base_rates(regions);
+    let seen_by = |read: usize| {
+        let base = regions.iter().zip(read_counts).filter(|(region, _)| !region.huge);
+        let seen = base.map(|(_, read_counts)| read_counts[read]).filter(|read_count| read_count.delay() > Nanos(0));
+        seen.fold(0.0, |sum, read_count| sum + f64::from(read_count.walked) / read_count.delay().seconds())
+    };
+    let in_order = (0..1 + DELAYS.len()).map(seen_by).fold(0.0, f64::max);
+    if in_order > 0.0 && in_order < rated {
+        let factor = scattered + (1.0 - scattered) * in_order / rated;
+        regions.iter_mut().filter(|region| !region.huge).for_each(|region| region.walks_per_second *= factor);
+    }
+}
+
+fn base_rates(regions: &[Region]) -> f64 {
+    regions.iter().filter(|region| !region.huge).map(|region| region.walks_per_second).sum()
+}
+
 /// The extra time of a first walk, shortly after clearing, derived from programs whose number of walks is known: 80 ns where reads wait for each
 /// other, and 150 to 175 where they do not (Intel Emerald Rapids); 140 on AMD Zen 4. A program may lose several times that by all of its first walks:
 /// [`super::first_walk`].
@@ -130,7 +151,7 @@ pub fn undo_slowdown(regions: &mut [Region], busy_cpus: f64) {
 
 /// The factor by which the program would walk more often if it were not observed, given the extra time of each first walk.
 pub fn slowdown(regions: &[Region], busy_cpus: f64, first_walk: Nanos) -> f64 {
-    let seen: f64 = regions.iter().filter(|region| !region.huge).map(|region| region.walks_per_second).sum();
+    let seen = base_rates(regions);
     if seen <= 0.0 || busy_cpus < WAITS {
         return 1.0;
     }
@@ -244,6 +265,29 @@ mod tests {
         assert_eq!(rates([100e6, 0.0], 1.0), [100e6, 0.0, 5.0], "nothing is taken away");
         assert_eq!(rates([1e6, 0.0], 0.0), [1e6, 0.0, 5.0]);
         assert_eq!(rates([3e5, 3e5], 0.09), [3e5, 3e5, 5.0], "it waits most of the time");
+    }
+
+    #[test]
+    fn a_stream_walks_each_page_once() {
+        // 2.56 million pages a second through 512 regions: at 1 ms, 5 of them are full and the others empty.
+        let read_counts: Vec<ReadCounts> = (0..512)
+            .map(|number| {
+                let mut read_counts = ReadCounts::default();
+                for (read_count, ms) in read_counts.iter_mut().skip(1).zip(DELAYS_MS) {
+                    *read_count = ReadCount::new(Nanos(ms * 1_000_000), if number < 5 * ms { 512 } else { 0 });
+                }
+                read_counts
+            })
+            .collect();
+        let total_if = |scattered| {
+            let mut regions: Vec<Region> = (0..512).map(|number| region(number, 0.0, 0)).collect();
+            rate(&mut regions, &read_counts);
+            undo_order(&mut regions, &read_counts, scattered);
+            regions.iter().map(|region| region.walks_per_second).sum::<f64>()
+        };
+        assert!((total_if(0.0) / 2.56e6 - 1.0).abs() < 1e-6, "{}", total_if(0.0));
+        assert!(total_if(1.0) > 7e6, "{}: as random walks, three of each page", total_if(1.0));
+        assert!(total_if(0.5) > 4e6 && total_if(0.5) < 6e6);
     }
 
     #[test]

@@ -264,7 +264,8 @@ impl FromStr for SizeOrShare {
         } else if let Some(percent) = text.strip_suffix('%') {
             share(percent).map(SizeOrShare::Share)
         } else {
-            parse_bytes(text).map(SizeOrShare::Size)
+            // A number without a unit was meant as something else.
+            parse_bytes(text).filter(|size| size.0 == 0 || size.0 >= BASE_PAGE).map(SizeOrShare::Size)
         };
         let also = ", or a share such as 1% (of resident memory) or 50%ram (of the machine's)";
         parsed.ok_or_else(|| SizeError { given: text.to_owned(), also })
@@ -445,7 +446,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(meant), "{text}");
         }
         assert_eq!(SizeOrShare::ShareOfRam(0.5).to_string(), "50%ram");
-        for text in ["", "%", "-1%", "NaN%", "%ram", "101%ram", "-1%ram", "50%RAM", "50 %ram", "5Gram"] {
+        for text in ["", "%", "-1%", "NaN%", "%ram", "101%ram", "-1%ram", "50%RAM", "50 %ram", "5Gram", "5"] {
             let error = text.parse::<SizeOrShare>().unwrap_err().to_string();
             assert!(error.contains("50%ram (of the machine's)"), "{text}: {error}");
         }
@@ -455,7 +456,7 @@ mod tests {
     fn only_a_share_of_the_machine_is_known_from_its_memory() {
         let with = |text: &str| text.parse::<SizeOrShare>().unwrap().with_ram(Bytes(500));
         assert_eq!(with("50%ram"), SizeOrShare::Size(Bytes(250)));
-        assert_eq!([with("50%"), with("7")], [SizeOrShare::Share(0.5), SizeOrShare::Size(Bytes(7))]);
+        assert_eq!([with("50%"), with("7K")], [SizeOrShare::Share(0.5), SizeOrShare::Size(Bytes(7 << 10))]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use daemon::args::DaemonArgs;
 use hugepilot::cli::args::Cli;
 
 /// Lines of a chapter.
@@ -18,9 +19,20 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// Documents beside the book.
+const BESIDE: [&str; 7] = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "integrations/README.md",
+    "integrations/memcached/README.md",
+    "python/README.md",
+];
+
 /// Every document, with its text.
 fn documents() -> Vec<(PathBuf, String)> {
-    let mut found = vec![repository().join("README.md")];
+    let mut found: Vec<PathBuf> = BESIDE.iter().map(|path| repository().join(path)).collect();
     let mut directories = vec![repository().join("docs")];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {
@@ -95,7 +107,7 @@ fn every_chapter_is_in_the_contents() {
         links(&fs::read_to_string(docs.join("SUMMARY.md")).unwrap()).iter().map(|link| docs.join(link)).collect();
     let chapters = documents().into_iter().map(|(path, _)| path);
     let chapters: BTreeSet<PathBuf> =
-        chapters.filter(|path| !path.ends_with("README.md") && !path.ends_with("SUMMARY.md")).collect();
+        chapters.filter(|path| path.starts_with(&docs) && !path.ends_with("SUMMARY.md")).collect();
     assert_eq!(contents, chapters);
 }
 
@@ -141,6 +153,44 @@ fn commands_that_are_shown_are_understood() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(checked > 60, "{checked}");
+}
+
+#[test]
+fn the_daemon_is_started_as_it_can_be() {
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for (path, text) in documents() {
+        for (_, line) in lines(&text).into_iter().filter(|(code, _)| *code) {
+            let Some(typed) = line.trim_start().strip_prefix("hugepilotd") else { continue };
+            let words = std::iter::once("hugepilotd".to_owned()).chain(words(typed.trim_start()));
+            wrong.extend(
+                DaemonArgs::try_parse_from(words).err().map(|error| format!("{}: {line}: {error}", path.display())),
+            );
+            checked += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(checked > 0);
+}
+
+/// `make ..`, in code and between backticks.
+#[test]
+fn every_target_of_make_that_is_named_is_one() {
+    let makefile = fs::read_to_string(repository().join("Makefile")).unwrap();
+    let targets: BTreeSet<&str> =
+        makefile.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name).collect();
+    let (mut checked, mut unknown) = (0, Vec::new());
+    for (path, text) in documents() {
+        let typed = lines(&text).into_iter().filter(|(code, _)| *code).map(|(_, line)| line.trim_start());
+        let quoted = text.split('`').skip(1).step_by(2);
+        for command in typed.chain(quoted).filter_map(|command| command.strip_prefix("make ")) {
+            let is_name = |word: &&str| word.bytes().all(|each| each.is_ascii_lowercase() || each == b'-');
+            let Some(target) = command.split_whitespace().next().filter(is_name) else { continue };
+            unknown.extend((!targets.contains(target)).then(|| format!("{}: make {target}", path.display())));
+            checked += 1;
+        }
+    }
+    assert!(unknown.is_empty(), "{unknown:#?}");
+    assert!(checked > 20, "{checked}");
 }
 
 /// The words of a command without what follows it: a remark after two spaces, a pipe, a redirection.

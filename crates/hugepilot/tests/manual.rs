@@ -89,9 +89,7 @@ fn pages_have_their_sections() {
         let mut sections = vec!["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"];
         sections.extend(command.has_subcommands().then_some("SUBCOMMANDS"));
         sections.extend(command.get_after_help().map(|_| "EXAMPLES"));
-        let is_program = ["hugepilot", "hugepilotd"].contains(&name.as_str());
-        sections.extend(is_program.then_some(["FILES", "ENVIRONMENT"]).into_iter().flatten());
-        sections.extend(["\"EXIT STATUS\"", "\"SEE ALSO\""]);
+        sections.extend(["FILES", "ENVIRONMENT", "\"EXIT STATUS\"", "\"SEE ALSO\""]);
         let mut rest = page.as_str();
         for section in sections {
             let (_, after) =

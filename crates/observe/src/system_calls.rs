@@ -4,6 +4,7 @@
 //!
 //! *Cost*: some 50 ns for each system call of the machine, while a count goes on.
 
+use hugepilot_os::rights::remedy;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 
 use crate::Whose;
@@ -25,7 +26,7 @@ pub struct SystemCalls {
 
 /// Why system calls cannot be counted.
 #[derive(Debug, thiserror::Error)]
-#[error("system calls cannot be counted: {0}; counting needs eBPF (CAP_BPF and CAP_PERFMON, or root)")]
+#[error("system calls cannot be counted: {0}; {remedy}", remedy = remedy("CAP_BPF and CAP_PERFMON"))]
 pub struct CountError(libbpf_rs::Error);
 
 impl SystemCalls {

@@ -5,6 +5,7 @@
 //! A trial of the same program says most: its interval and the range of the estimate are combined, each with the weight of its precision. Trials of
 //! at least three other programs say whether this machine gains more or less than the model has it.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -60,6 +61,9 @@ pub enum TriedProgram {
         boot: String,
         /// Its identity.
         process: Process,
+        /// The file of the program, if that was known.
+        #[serde(default)]
+        executable: Option<PathBuf>,
     },
 }
 
@@ -148,8 +152,15 @@ impl TriedProgram {
             Some(service) => Some(Self::Service { service, executable: program(root, process.pid).ok()? }),
             None => {
                 let boot = root.text("proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
-                Some(Self::Process { boot, process })
+                Some(Self::Process { boot, process, executable: program(root, process.pid).ok() })
             }
+        }
+    }
+
+    fn executable(&self) -> Option<&Path> {
+        match self {
+            Self::Service { executable, .. } => Some(executable),
+            Self::Process { executable, .. } => executable.as_deref(),
         }
     }
 }
@@ -194,12 +205,21 @@ impl PastTrials {
         self.0.is_empty()
     }
 
+    /// One for each program: however often one is started anew, it says the same about this machine.
+    fn ratios_by_program(&self) -> Vec<f64> {
+        let mut ratios: BTreeMap<Option<&Path>, Vec<f64>> = BTreeMap::new();
+        for outcome in &self.0 {
+            ratios.entry(outcome.program.executable()).or_default().extend(outcome.ratio());
+        }
+        ratios.values().filter_map(|of_program| median(of_program)).collect()
+    }
+
     /// How they correct the estimates of a program.
     pub fn correction(&self, program: Option<&TriedProgram>) -> Correction {
         if let Some(own) = self.0.iter().find(|outcome| Some(&outcome.program) == program) {
             return Correction::ItsTrial { expected: own.expected, gained: own.gained };
         }
-        let ratios: Vec<f64> = self.0.iter().filter_map(TrialOutcome::ratio).collect();
+        let ratios: Vec<f64> = self.ratios_by_program();
         let Some(typical) = median(&ratios).filter(|_| ratios.len() >= FEWEST_OTHERS) else { return Correction::None };
         // Few of them say little: as if three more had shown that the model is right.
         let count = ratios.len() as f64;
@@ -277,7 +297,7 @@ mod tests {
     }
 
     fn service(name: &str) -> TriedProgram {
-        TriedProgram::Service { service: format!("{name}.service"), executable: "/usr/bin/program".into() }
+        TriedProgram::Service { service: format!("{name}.service"), executable: format!("/usr/bin/{name}").into() }
     }
 
     fn outcome(name: &str, expected: f64, gained: f64) -> TrialOutcome {
@@ -330,6 +350,18 @@ mod tests {
         let (corrected, from) = past.correction(Some(&service("d"))).apply(MODEL);
         assert_eq!(from, EstimatedFrom::OtherTrials);
         assert!((15.0..15.5).contains(&corrected.likely) && corrected.low > 7.0, "{corrected:?}");
+    }
+
+    #[test]
+    fn a_program_that_is_started_again_and_again_is_one_other() {
+        let started = |pid| {
+            let process = Process { pid, start_ticks: 1 };
+            let executable = Some("/usr/bin/memcached".into());
+            let program = TriedProgram::Process { boot: "one".to_owned(), process, executable };
+            TrialOutcome { program, ..outcome("a", 10.0, 21.0) }
+        };
+        let past = past([started(1), started(2), started(3), outcome("b", 10.0, 21.0)]);
+        assert_eq!(past.correction(Some(&service("d"))), Correction::None);
     }
 
     #[test]
@@ -395,7 +427,7 @@ mod tests {
             let directory = tree.path().join(format!("proc/{pid}"));
             std::fs::create_dir_all(&directory).unwrap();
             std::fs::write(directory.join("cgroup"), format!("0::{group}\n")).unwrap();
-            std::os::unix::fs::symlink("/usr/bin/program", directory.join("exe")).unwrap();
+            std::os::unix::fs::symlink("/usr/bin/a", directory.join("exe")).unwrap();
             TriedProgram::of(&root, Process { pid, start_ticks: pid.into() })
         };
         std::fs::create_dir_all(tree.path().join("proc/sys/kernel/random")).unwrap();

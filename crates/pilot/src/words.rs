@@ -79,6 +79,7 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
         Reason::NotInSample => "not in the sample, because scanning everything would not be worth its cost",
         Reason::TooCold => "too few page walks to pay for the move",
         Reason::LivesInTlb => "the process gains next to nothing: the TLB holds the memory it uses",
+        Reason::InOrder => "the process gains next to nothing: it goes along its memory, which processors foresee",
         Reason::Covered => "hotter regions already account for nearly all page walks",
         Reason::GrowthLimit => "would grow memory beyond the limit (--max-growth)",
         Reason::HugeLimit => "the limit on huge pages is reached (--max-huge)",
@@ -122,7 +123,9 @@ pub fn why(why: Why) -> &'static str {
         Why::SwitchedOff => "the process switched huge pages off for itself (PR_SET_THP_DISABLE)",
         Why::Shared => "shared by fork or merged by KSM",
         Why::LazilyFreed => "holds memory that the program gave back (MADV_FREE)",
-        Why::SettingNever => "huge pages are switched off on this machine (never)",
+        Why::SettingNever => {
+            "the kernel's setting for this kind of memory is `never` (transparent_hugepage/enabled; shmem_enabled for shared memory)"
+        }
         Why::NotAskedFor => "the program does not ask for huge pages, which the setting `madvise` wants",
         Why::Holes => "it was touched piece by piece, and not all of it",
         Why::NotYet => "nothing forbids it: khugepaged has not come by, or found no contiguous memory",
@@ -159,7 +162,7 @@ pub fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
         ),
         RefusalReason::NoContiguousMemory => (
             "the kernel found no contiguous 2 MiB, or the mapping went away",
-            "free or compact memory (`echo 1 > /proc/sys/vm/compact_memory` as root), then try again",
+            "free or compact memory (`echo 1 > /proc/sys/vm/compact_memory`), then try again",
         ),
         RefusalReason::CgroupFullOrPinned => (
             "the memory cgroup is full, or something holds pages of the region",

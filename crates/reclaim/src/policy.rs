@@ -340,15 +340,19 @@ mod tests {
         assert_eq!(MappedPageCost::new(101), None);
     }
 
+    /// The stock of these tests has a few bytes, which nobody would write without a unit.
+    fn amount(text: &str) -> SizeOrShare {
+        text.parse().map(|bytes| SizeOrShare::Size(Bytes(bytes))).unwrap_or_else(|_| text.parse().unwrap())
+    }
+
     #[test]
     fn rates_are_of_what_a_class_holds_or_of_the_machine() {
         let mut policies = policies();
-        let rate = |text: &str| text.parse::<SizeOrShare>().unwrap();
-        policies.classes[MemoryUse::UnmappedCache].rate = rate("3%ram");
-        policies.classes[MemoryUse::MappedFiles].rate = rate("7");
+        policies.classes[MemoryUse::UnmappedCache].rate = amount("3%ram");
+        policies.classes[MemoryUse::MappedFiles].rate = amount("7");
         let due = policies.due(&stock(), MINUTE);
         assert_eq!((due[MemoryUse::UnmappedCache], due[MemoryUse::MappedFiles]), (Bytes(30), Bytes(7)));
-        policies.classes[MemoryUse::MappedFiles].rate = rate("1G");
+        policies.classes[MemoryUse::MappedFiles].rate = amount("1G");
         assert_eq!(policies.due(&stock(), MINUTE)[MemoryUse::MappedFiles], Bytes(100), "there is no more");
     }
 
@@ -375,9 +379,8 @@ mod tests {
     #[test]
     fn nothing_is_reclaimed_while_enough_is_free() {
         let is_met = |free_below: Option<&str>, huge_below: Option<&str>| {
-            let parse = |text: &str| text.parse().unwrap();
             let policies =
-                Policies { free_below: free_below.map(parse), huge_below: huge_below.map(parse), ..policies() };
+                Policies { free_below: free_below.map(amount), huge_below: huge_below.map(amount), ..policies() };
             let made = after_a_minute(&policies, &stock(), &[FILES]);
             assert_eq!(made.batches.is_empty(), reason(&made, MemoryUse::Code) == ReclaimReason::EnoughFree);
             made.batches.is_empty()
@@ -391,9 +394,8 @@ mod tests {
     #[test]
     fn no_more_is_reclaimed_than_is_missing() {
         let taken = |free_below: &str, huge_below: Option<&str>| {
-            let parse = |text: &str| text.parse().unwrap();
             let policies =
-                Policies { free_below: Some(parse(free_below)), huge_below: huge_below.map(parse), ..policies() };
+                Policies { free_below: Some(amount(free_below)), huge_below: huge_below.map(amount), ..policies() };
             let each: Vec<Uses> = FILES.iter().map(only).collect();
             after_a_minute(&policies, &stock(), &each).batches.iter().map(|batch| batch.bytes.0).sum::<u64>()
         };
@@ -406,7 +408,7 @@ mod tests {
     fn where_the_host_takes_what_is_free_a_preset_keeps_little() {
         let mark = |total, host_takes_free, given: Option<&str>| {
             let mut policies = Preset::Database.policies();
-            policies.set_marks(given.map(|text| text.parse().unwrap()), None);
+            policies.set_marks(given.map(amount), None);
             policies.marks(&Stock { total: Bytes(total), host_takes_free, ..stock() }).0
         };
         let share = Bytes(64 << 30).share(0.2);

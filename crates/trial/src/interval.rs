@@ -30,6 +30,13 @@ pub struct SpeedChange {
     pub high: f64,
 }
 
+impl SpeedChange {
+    /// How far the ends lie from the middle.
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+}
+
 /// Logarithms of speed with huge pages over speed without, one for each pair.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairedDifferences(Vec<f64>);

@@ -44,7 +44,7 @@ pub enum TrialVerdict {
 
 /// Whether the answer is known well enough to end the trial: within `precision`, if one is asked for.
 pub fn is_known(change: &SpeedChange, precision: Option<f64>) -> bool {
-    let half = (change.high - change.low) / 2.0;
+    let half = change.half_width();
     match precision {
         Some(precision) => half <= precision,
         None => {

@@ -15,4 +15,4 @@ mod settle;
 
 pub use crossover::{Arm, Trial, TrialEnd, TrialError, TrialRules, TrialWindow, UnderTrial, WorkReading, run};
 pub use interval::{PairedDifferences, SpeedChange};
-pub use judge::{TrialVerdict, judge};
+pub use judge::{TrialVerdict, is_known, judge};

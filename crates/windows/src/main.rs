@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         WindowsCommand::Grant { account, undo } => grant(account.as_deref(), undo),
         WindowsCommand::Run { .. } => {
             eprintln!(
-                "hugepilot: run is for Linux only: Windows lets nobody choose the pages of another program. A program asks for large pages \
+                "error: run is for Linux only: Windows lets nobody choose the pages of another program. A program asks for large pages \
                  itself, by VirtualAlloc, hugepilot_os::large_pages or hps_large_alloc of libhps; `hugepilot doctor` says whether it gets any"
             );
             ExitCode::FAILURE
@@ -46,7 +46,7 @@ fn ended(done: Result<(), impl Display>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("{}", render::paragraph(&format!("hugepilot: {error}")));
+            eprint!("{}", render::paragraph(&format!("error: {error}")));
             ExitCode::FAILURE
         }
     }

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hugepilot-sort: {error}");
+            eprintln!("error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -56,7 +56,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
                     writeln!(std::io::stdout(), "{}", serde_json::to_string(&turn)?)?;
                     // If the reason were only in the file, the user could lose hours before finding it.
                     if let (Some(refusal), false) = (&turn.refusal, warned) {
-                        eprintln!("hugepilot-sort: not all of this is on large pages: {refusal}");
+                        eprintln!("note: not all of this is on large pages: {refusal}");
                         warned = true;
                     }
                 }

@@ -16,11 +16,11 @@ pub enum ConfigError {
     #[error("the configuration {path} is wrong: {mistake}", path = path.display())]
     Wrong { path: PathBuf, mistake: Mistake },
     #[error(
-        "the configuration {path} has no [[target]], so nothing would be piloted any more; write one for each program, such as\n\n\
-         [[target]]\nname = \"memcached\"\n\nor start hugepilotd anew to have all programs observed",
+        "the configuration {path} sets nothing, as one that is still being written; write a [[target]] for each program, such as\n\n\
+         [[target]]\nname = \"memcached\"\n\nor mode = \"observe\" to have all programs observed",
         path = path.display()
     )]
-    NoTargets { path: PathBuf },
+    Empty { path: PathBuf },
 }
 
 /// What is wrong in the text. Lines count from 1.

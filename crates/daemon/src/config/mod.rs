@@ -90,14 +90,11 @@ impl Config {
     ///
     /// Errors: the file cannot be read, is longer than 256 KiB, or has a mistake; the error says in which line.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let unreadable = |reason| ConfigError::Read { path: path.to_owned(), reason };
-        let mut text = String::new();
-        let file = File::open(path).map_err(unreadable)?;
-        file.take(LONGEST.0 + 1).read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 > LONGEST.0 {
-            return Err(ConfigError::TooLong { path: path.to_owned(), limit: LONGEST });
-        }
-        Self::parse(&text).map_err(|mistake| ConfigError::Wrong { path: path.to_owned(), mistake })
+        Self::parse_file(path, &text_of(path)?)
+    }
+
+    fn parse_file(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        Self::parse(text).map_err(|mistake| ConfigError::Wrong { path: path.to_owned(), mistake })
     }
 
     /// Reads a configuration file to begin with. Where it gives nothing to do, or there is none at the default path, all programs are observed.
@@ -110,8 +107,23 @@ impl Config {
             {
                 Ok(Self::default().observing_all())
             }
-            read => read.map(|config| if config.gives_something_to_do() { config } else { config.observing_all() }),
+            read => read.map(Self::with_something_to_do),
         }
+    }
+
+    /// Reads a configuration that is to take the place of another one.
+    ///
+    /// Errors: as [`Config::read`], and one that sets nothing: a file that is being written must not end piloting.
+    pub fn read_anew(path: &Path) -> Result<Self, ConfigError> {
+        let text = text_of(path)?;
+        if text.lines().map(str::trim_start).all(|line| line.is_empty() || line.starts_with('#')) {
+            return Err(ConfigError::Empty { path: path.to_owned() });
+        }
+        Self::parse_file(path, &text).map(Self::with_something_to_do)
+    }
+
+    fn with_something_to_do(self) -> Self {
+        if self.gives_something_to_do() { self } else { self.observing_all() }
     }
 
     /// Observes every program of 64 MiB and more, and promotes nothing.
@@ -155,14 +167,6 @@ impl Config {
         Ok(Self { scope: Scope::new(rules, never), ..config })
     }
 
-    /// Reads a configuration that is to take the place of another one.
-    ///
-    /// Errors: as [`Config::read`], and one that gives nothing to do: a file that is being written must not end piloting.
-    pub fn read_anew(path: &Path) -> Result<Self, ConfigError> {
-        let config = Self::read(path)?;
-        if config.gives_something_to_do() { Ok(config) } else { Err(ConfigError::NoTargets { path: path.to_owned() }) }
-    }
-
     fn set_watching(&mut self, file: &mut Section<'_>) -> Result<(), Mistake> {
         set(&mut self.tracker, file.value("tracker", TrackerChoice::from_str)?);
         set(&mut self.watch.window, file.value("window", parse_window)?);
@@ -183,6 +187,18 @@ impl Config {
         set(&mut self.give_back, file.flag("give-back")?);
         Ok(())
     }
+}
+
+/// Errors: as [`Config::read`], but for mistakes.
+fn text_of(path: &Path) -> Result<String, ConfigError> {
+    let unreadable = |reason| ConfigError::Read { path: path.to_owned(), reason };
+    let mut text = String::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(LONGEST.0 + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > LONGEST.0 {
+        return Err(ConfigError::TooLong { path: path.to_owned(), limit: LONGEST });
+    }
+    Ok(text)
 }
 
 /// Sets `place` if a value is given.
@@ -456,7 +472,9 @@ mod tests {
         );
         assert!(error(b"# \xff\n").contains("UTF-8"));
         std::fs::write(&path, vec![b'\n'; LONGEST.0 as usize]).unwrap();
-        assert!(Config::read_anew(&path).unwrap_err().to_string().contains("write one for each program"));
+        assert!(Config::read_anew(&path).unwrap_err().to_string().contains("sets nothing"));
+        std::fs::write(&path, "[[never]]\nname = 'qemu-*'\n").unwrap();
+        assert!(Config::read_anew(&path).unwrap().only_observes());
         assert!(Config::read_or_observe(&path).unwrap().only_observes(), "to begin with");
         std::fs::remove_file(&path).unwrap();
         let absent = Config::read(&path).unwrap_err().to_string();

@@ -20,7 +20,7 @@ pub enum ControlError {
     #[error("cannot start the thread that serves the control socket: {cause}; raise the limit on threads (TasksMax=)")]
     Thread { cause: io::Error },
     #[error(
-        "no hugepilot daemon listens at {path}; start one with `systemctl start hugepilot`, or with `hugepilotd` as root",
+        "no hugepilot daemon listens at {path}; start it with `systemctl start hugepilot`, or run `hugepilotd`",
         path = path.display()
     )]
     NoDaemon { path: PathBuf },

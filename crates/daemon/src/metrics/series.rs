@@ -42,6 +42,7 @@ fn together(mut targets: Vec<TargetState>) -> Option<TargetState> {
         faults_per_second: add(|target| target.faults_per_second),
         forecast: forecasts().next().map(|of_largest| ForecastState {
             gain_percent: of_largest.gain_percent,
+            waited_share: of_largest.waited_share,
             would_pay_bytes: forecasts().map(|forecast| forecast.would_pay_bytes).sum(),
             growth_bytes: forecasts().map(|forecast| forecast.growth_bytes).sum(),
         }),
@@ -81,7 +82,12 @@ mod tests {
     fn a_forecast_is_that_of_the_largest_and_memory_is_a_sum() {
         let forecast = |likely, bytes| {
             let gain_percent = Some(GainPercent { low: 0.0, likely, high: 9.0 });
-            Some(ForecastState { gain_percent, would_pay_bytes: Bytes(bytes), growth_bytes: Bytes(1) })
+            Some(ForecastState {
+                gain_percent,
+                would_pay_bytes: Bytes(bytes),
+                growth_bytes: Bytes(1),
+                ..ForecastState::default()
+            })
         };
         let small = TargetState {
             forecast: forecast(2.0, 100),

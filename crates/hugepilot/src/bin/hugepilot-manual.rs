@@ -195,11 +195,8 @@ fn closing(command: &Command) -> Roff {
             };
         }
     }
-    let is_program = ["hugepilot", "hugepilotd"].contains(&name(command));
-    if is_program {
-        list(&mut roff, "FILES", &FILES);
-        list(&mut roff, "ENVIRONMENT", &ENVIRONMENT);
-    }
+    list(&mut roff, "FILES", &FILES);
+    list(&mut roff, "ENVIRONMENT", &ENVIRONMENT);
     list(&mut roff, "EXIT STATUS", &EXIT_STATUS);
     if name(command) == "hugepilot-run" {
         EXIT_STATUS_OF_RUN.iter().for_each(|entry| list_entry(&mut roff, entry));

@@ -302,7 +302,7 @@ pub struct AttachArgs {
 
 /// `hugepilot record`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = RECORD_EXAMPLES, group = TargetOptions::required())]
+#[command(after_help = RECORD_EXAMPLES, group = TargetOptions::required(), mut_arg("children", |children| children.hide(true)))]
 pub struct RecordArgs {
     /// Which program to watch.
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! `hugepilot give-back`: undoes a promotion, through the daemon if it pilots the process.
 
 use anyhow::bail;
-use daemon::control::{ControlClient, ControlError};
+use daemon::control::ControlClient;
 use heat::units::Slowdown;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
@@ -11,7 +11,7 @@ use pilot::engine::{Pilot, Settings};
 use pilot::machine::{Machine, require};
 
 use super::args::GiveBackArgs;
-use super::{target, terminal};
+use super::{piloted, target, terminal};
 use crate::report::{GiveBackReport, json, text};
 
 pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<()> {
@@ -35,13 +35,8 @@ fn give_back_one(args: &GiveBackArgs, target: &Target, stop: &Stop) -> anyhow::R
 
 /// The number of regions that the daemon gave back in the process; None if no daemon pilots it.
 fn through_daemon(args: &GiveBackArgs, target: &Target) -> anyhow::Result<Option<u64>> {
-    let daemon = ControlClient::at(&args.daemon.socket);
-    let state = match daemon.status() {
-        Err(ControlError::NoDaemon { .. }) => return Ok(None),
-        told => told?,
-    };
-    let process = target.process();
-    if !state.targets.iter().any(|each| each.process() == process) {
+    let (daemon, process) = (ControlClient::at(&args.daemon.socket), target.process());
+    if piloted::target_of(&daemon, process)?.is_none() {
         return Ok(None);
     }
     terminal::ensure_read()?;
@@ -55,10 +50,11 @@ fn give_back_here(args: &GiveBackArgs, target: &Target, stop: &Stop) -> anyhow::
     let mut pilot = Pilot::once(&mut machine, Settings::default(), stop.clone());
     let round = pilot.plan_to_give_back(target.process(), args.all)?;
     if round.plan.give_backs().next().is_none() && !args.all {
-        bail!(
+        // Undoing what is undone already is no failure.
+        terminal::note(&format!(
             "hugepilot promoted nothing in process {pid} that is still on huge pages; `hugepilot give-back {pid} --all` splits \
-             every huge page of the process. Nothing was changed"
-        );
+             every huge page of the process"
+        ));
     }
     terminal::ensure_read()?;
     let frees_empty_pages = pilot.world.frees_empty_pages();

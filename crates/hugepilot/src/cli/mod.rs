@@ -17,6 +17,7 @@ mod launch;
 mod live;
 mod pause;
 mod pilot_summary;
+mod piloted;
 mod pool;
 mod promote;
 mod reclaim;

@@ -1,8 +1,10 @@
 //! `hugepilot promote`: observes, decides, acts once, and proves the effect.
 
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::bail;
+use daemon::control::{ControlClient, SOCKET};
 use heat::Snapshot;
 use heat::units::{CpuShare, HUGE_PAGE, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
@@ -13,13 +15,14 @@ use pilot::decide::{Decision, GuestMemory, Spent};
 use pilot::engine::{Pilot, Round, candidate};
 use pilot::forecast::{Forecast, Gauged, Gauges};
 use pilot::machine::{Machine, require};
+use pilot::scope::PilotMode;
 
 use super::args::PromoteArgs;
 use super::forecast::estimator;
 use super::pilot_summary::say_if_fast;
 use super::settings::settings;
 use super::target::{self, Named};
-use super::{guest, terminal};
+use super::{guest, piloted, terminal};
 use crate::report::{Expectation, GuestReport, PlanReport, PromoteReport, json, text};
 
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
@@ -55,6 +58,7 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
         };
     }
     terminal::ensure_read()?;
+    say_if_piloted(process);
     if let Some(expectation) = expectation.filter(|_| !args.json) {
         say_if_fast(expectation.max_slowdown);
         terminal::print(&text::expectation(&expectation))?;
@@ -76,6 +80,17 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
     };
     terminal::print(&if args.json { json::promote(&report) } else { text::promote(&report) })?;
     judge(&pilot, process.pid, &outcome)
+}
+
+/// What a daemon promotes and gives back meanwhile counts against its own limits.
+fn say_if_piloted(process: Process) {
+    let target = piloted::target_of(&ControlClient::at(Path::new(SOCKET)), process).ok().flatten();
+    if target.is_some_and(|target| !target.paused && target.mode != PilotMode::Observe) {
+        terminal::note(&format!(
+            "hugepilotd pilots process {pid}, too, and may split what it finds idle; `hugepilot status` shows what it does",
+            pid = process.pid
+        ));
+    }
 }
 
 fn show_plan(

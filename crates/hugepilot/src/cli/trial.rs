@@ -29,8 +29,8 @@ use super::args::{LeaveIn, NumberIs, TrialArgs};
 use super::forecast::estimator;
 use super::settings::settings;
 use super::target::{self, Named};
-use super::terminal;
-use crate::report::{Expected, PlanReport, TrialReport, json, text, trial_plot};
+use super::{piloted, terminal};
+use crate::report::{Expected, PlanReport, SYSTEM_CALLS, TrialReport, json, text, trial_plot};
 
 /// How often a program is observed before its trial: a machine that stands still for a moment would spoil a single one.
 const OBSERVATIONS: usize = 3;
@@ -93,6 +93,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         trial: &trial,
         verdict,
         is_over: !matches!(ended, TrialEnd::Failed(_)),
+        precision: args.precision,
         switched: Bytes(tried.switched.unwrap_or(0) * HUGE_PAGE),
         counted: counted(args),
         left: tried.lies_on,
@@ -120,10 +121,8 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
 
 /// Errors: a daemon pilots the process, and would switch its memory meanwhile.
 fn ensure_not_piloted(process: Process, daemon: &DaemonOptions) -> anyhow::Result<()> {
-    let daemon = ControlClient::at(&daemon.socket);
-    let Ok(state) = daemon.status() else { return Ok(()) };
-    let target = state.targets.iter().find(|each| each.process() == process);
-    if !state.paused && target.is_some_and(|target| !target.paused) {
+    let target = piloted::target_of(&ControlClient::at(&daemon.socket), process).ok().flatten();
+    if target.is_some_and(|target| !target.paused) {
         let pid = process.pid;
         bail!(
             "hugepilotd pilots process {pid} and would switch its memory, too; `hugepilot pause {pid}` first, and `hugepilot resume {pid}` afterwards"
@@ -248,9 +247,9 @@ fn keep_outcome(process: Process, expected: &Expected, trial: &trial::Trial) {
 
 fn left_in(asked: LeaveIn, verdict: &TrialVerdict, ended: &TrialEnd, found: Arm) -> Arm {
     match (asked, verdict) {
+        _ if matches!(ended, TrialEnd::Failed(_)) => found,
         (LeaveIn::Promoted, _) => Arm::Huge,
         (LeaveIn::AsFound, _) => found,
-        (LeaveIn::Better, _) if matches!(ended, TrialEnd::Failed(_)) => found,
         (LeaveIn::Better, TrialVerdict::Gain { .. }) => Arm::Huge,
         (LeaveIn::Better, TrialVerdict::Loss { .. } | TrialVerdict::NoChange { .. }) => Arm::Base,
         (LeaveIn::Better, TrialVerdict::Unknown { .. }) => found,
@@ -262,7 +261,7 @@ fn counted(args: &TrialArgs) -> &str {
     match (&args.rate, &args.query) {
         (Some(command), _) => command,
         (None, Some(query)) => query,
-        (None, None) => "system calls",
+        (None, None) => SYSTEM_CALLS,
     }
 }
 

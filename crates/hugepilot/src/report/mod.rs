@@ -205,6 +205,9 @@ pub struct GiveBackReport<'a> {
     pub frees_empty_pages: Option<bool>,
 }
 
+/// What a trial counts if it is told nothing.
+pub const SYSTEM_CALLS: &str = "system calls";
+
 /// Huge pages tried on a running program.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialReport<'a> {
@@ -218,6 +221,8 @@ pub struct TrialReport<'a> {
     pub verdict: TrialVerdict,
     /// Whether it went on to its end; otherwise a signal or an error ended it.
     pub is_over: bool,
+    /// How closely the gain was to be known, as a share of the program's speed, if that was asked for.
+    pub precision: Option<f64>,
     /// Memory that every switch put on huge pages.
     pub switched: Bytes,
     /// What was counted.

@@ -112,6 +112,7 @@ fn observed() -> TargetState {
         mode: PilotMode::Observe,
         forecast: Some(ForecastState {
             gain_percent: Some(GainPercent { low: 3.0, likely: 6.0, high: 9.0 }),
+            waited_share: None,
             would_pay_bytes: Bytes(2 << 30),
             growth_bytes: Bytes(1 << 20),
         }),
@@ -524,6 +525,7 @@ pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&
         trial,
         verdict,
         is_over: true,
+        precision: None,
         switched: Bytes(132 << 20),
         counted: "system calls",
         left: if matches!(verdict, TrialVerdict::Gain { .. }) { Arm::Huge } else { Arm::Base },

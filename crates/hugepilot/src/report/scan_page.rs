@@ -8,12 +8,13 @@ use super::scan_words::{HEADINGS, NAMES, ScanRow, rows};
 const BEGIN: &str = "<!doctype html>
 <html lang=\"en\"><meta charset=\"utf-8\"><title>hugepilot scan</title>
 <style>
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color: #222 }
+:root { color-scheme: light dark }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color: light-dark(#222, #ddd) }
 table { border-collapse: collapse }
-th, td { padding: .3rem .8rem; text-align: right; white-space: nowrap; border-top: 1px solid #ddd }
+th, td { padding: .3rem .8rem; text-align: right; white-space: nowrap; border-top: 1px solid light-dark(#ddd, #444) }
 th.name, td.name { text-align: left }
-td.words { text-align: left; border-top: none; color: #555; white-space: normal; padding-bottom: .6rem }
-code { background: #f2f2f2; padding: .1rem .3rem }
+td.words { text-align: left; border-top: none; color: light-dark(#555, #aaa); white-space: normal; padding-bottom: .6rem }
+code { background: light-dark(#f2f2f2, #333); padding: .1rem .3rem }
 </style>
 <h1>Would huge pages help?</h1>
 <table>

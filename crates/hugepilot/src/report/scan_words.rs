@@ -101,7 +101,8 @@ fn notes(program: &RunningProgram, finding: &ScanFinding) -> Vec<String> {
     }
     notes.extend(observed.forecast.from().and_then(corrected).map(|corrected| format!("forecast {corrected}")));
     // That it gains nothing as it is needs no reason.
-    let kept = observed.kept.filter(|&why| !matches!(why, Reason::NotWalked | Reason::LivesInTlb | Reason::TooCold));
+    let gains_nothing = |why| matches!(why, Reason::NotWalked | Reason::LivesInTlb | Reason::InOrder | Reason::TooCold);
+    let kept = observed.kept.filter(|&why| !gains_nothing(why));
     notes.extend(kept.map(|why| format!("stays on base pages: {}", reason(why, Meaning::Walked))));
     notes
 }
@@ -112,12 +113,14 @@ fn next(by: GroupBy, program: &RunningProgram, finding: &ScanFinding) -> Option<
         by == GroupBy::Program && program.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     let target =
         if program.processes > 1 && has_one_name { format!("--name {}", program.name) } else { pid.to_string() };
+    let ScanFinding::Observed(observed) = finding else { return None };
     Some(match next_step(program, finding) {
         WhatNext::Nothing => return None,
         WhatNext::Trial => format!("hugepilot trial {target}"),
         WhatNext::FreePageTables => format!(
-            "hugepilot explain {pid} --children: huge pages would free page tables; or restart it with huge pages of its own \
-             (`hugepilot run --print -- PROGRAM` names its setting)"
+            "hugepilot explain {pid} --children: {} of page tables would go; or restart it with huge pages of its own \
+             (`hugepilot run --print -- PROGRAM` names its setting)",
+            observed.page_tables_freed_by(program)
         ),
         WhatNext::Restart => {
             "restart it by `hugepilot run --shm`, or with huge pages of its own (PostgreSQL: huge_pages=on; `hugepilot \

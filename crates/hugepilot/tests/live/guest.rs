@@ -1,26 +1,13 @@
-//! `promote --guest`: virtual machines from their host.
+//! `promote --guest`: programs that look like a virtual machine, promoted from their host.
 //!
-//! Owns: a guest under QEMU without KVM, which `tests/guest/run` brings with its kernel, and programs that look like one. Never touches: speed, which
-//! says nothing without KVM.
+//! Owns: what is promoted, what is left alone, and who is refused. Never touches: a guest, which `guest_in_qemu` boots.
 
-use std::io::{BufRead, BufReader, Write, read_to_string};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::Value;
 
 use crate::daemon::Daemon;
-use crate::schema;
-use crate::support::{Ended, Program, Ran, binary, hugepilot, number, wait_for, wait_until};
+use crate::support::{Program, Ran, hugepilot, number, wait_until};
 
 crate::trials!(
-    populated_memory_becomes_huge_and_a_balloon_is_not_undone,
-    what_qemu_made_huge_is_given_back_and_promoted_again,
-    memory_that_is_not_congruent_is_told,
     holes_stay_holes,
     memory_that_is_on_its_way_is_left_alone,
     a_process_without_guest_memory_is_refused,
@@ -29,225 +16,6 @@ crate::trials!(
 );
 
 const MIB: u64 = 1 << 20;
-
-/// The guest's memory, what it uses and gives up, what a balloon leaves it, and what it then fills and checks: in MiB.
-const MEMORY: u64 = 2048;
-const BALLAST: u64 = 640;
-const LEFT: u64 = 1536;
-const DATA: u64 = 1280;
-/// Longer than filling memory takes without KVM, on a machine that is busy with other work.
-const SLOW: Duration = Duration::from_secs(300);
-
-/// A guest that runs `tests/guest/init`, ended when dropped.
-struct Guest {
-    qemu: Ended,
-    console: Console,
-    monitor: Monitor,
-    _folder: TempDir,
-}
-
-/// The guest's serial line.
-struct Console {
-    input: UnixStream,
-    lines: Receiver<String>,
-}
-
-/// QEMU's monitor (QMP).
-struct Monitor {
-    stream: UnixStream,
-    answers: BufReader<UnixStream>,
-}
-
-impl Guest {
-    /// Boots with memory of this kind; None, said, where there is no kernel for it.
-    fn boot(memory: &str) -> Option<Self> {
-        let Some(files) = std::env::var_os("HUGEPILOT_GUEST") else {
-            eprintln!("there is no kernel for a guest: `make guest-test` runs this");
-            return None;
-        };
-        let (files, folder) = (Path::new(&files), tempfile::tempdir().expect("a folder"));
-        let socket = |name: &str| folder.path().join(name);
-        let listens = |name: &str| format!("unix:{},server=on,wait=off", socket(name).display());
-        let mut command = Command::new("qemu-system-x86_64");
-        command.args(
-            "-accel tcg -cpu max -smp 1 -nodefaults -display none -no-reboot -device virtio-balloon-pci".split(' '),
-        );
-        command.args(["-object", &format!("{memory},id=ram,size={MEMORY}M"), "-machine", "pc,memory-backend=ram"]);
-        command.args(["-m", &format!("{MEMORY}M"), "-serial", &listens("console"), "-qmp", &listens("monitor")]);
-        command.arg("-kernel").arg(files.join("vmlinuz")).arg("-initrd").arg(files.join("initramfs"));
-        command.args(["-append", &format!("console=ttyS0 panic=-1 quiet ballast={BALLAST}")]);
-        let qemu = Ended(command.stdin(Stdio::null()).spawn().expect("QEMU starts"));
-        wait_until("QEMU's sockets", || socket("console").exists() && socket("monitor").exists());
-        let console = Console::of(UnixStream::connect(socket("console")).expect("the console"));
-        let monitor = Monitor::of(UnixStream::connect(socket("monitor")).expect("the monitor"));
-        console.wait_for("used and given up");
-        Some(Self { qemu, console, monitor, _folder: folder })
-    }
-
-    fn pid(&self) -> u32 {
-        self.qemu.0.id()
-    }
-
-    /// Takes memory out of the guest until it has as much as this.
-    fn inflate_balloon(&mut self, left: u64) {
-        self.monitor.ask(&json!({ "execute": "balloon", "arguments": { "value": left * MIB } }));
-        wait_for("the balloon", SLOW, || self.has() == left * MIB);
-    }
-
-    /// What the balloon leaves it.
-    fn has(&mut self) -> u64 {
-        number(&self.monitor.ask(&json!({ "execute": "query-balloon" })), "actual")
-    }
-
-    /// Fills memory, and returns when it is known to be intact once.
-    fn fill(&mut self, size: u64) {
-        self.console.say(&format!("fill {size}"));
-        self.console.wait_for("intact");
-    }
-}
-
-impl Console {
-    fn of(stream: UnixStream) -> Self {
-        let (sender, lines) = channel();
-        let reader = BufReader::new(stream.try_clone().expect("a second handle"));
-        std::thread::spawn(move || reader.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Self { input: stream, lines }
-    }
-
-    fn say(&mut self, line: &str) {
-        writeln!(self.input, "{line}").expect("the guest runs");
-    }
-
-    /// Waits for a line that contains this. Panics if data was lost.
-    fn wait_for(&self, expected: &str) {
-        loop {
-            let line = self.lines.recv_timeout(SLOW).unwrap_or_else(|_| panic!("waited in vain for '{expected}'"));
-            assert!(!line.contains("corrupted"), "the guest lost data");
-            if line.contains(expected) {
-                return;
-            }
-        }
-    }
-
-    /// Has the shell in the guest answer.
-    fn assert_answers(&mut self, number: u64) {
-        self.say(&format!("question-{number}"));
-        self.wait_for(&format!("answer question-{number}"));
-    }
-
-    /// Waits until data was found intact that was read from its beginning after this.
-    fn assert_intact(&self) {
-        // A line from before, and the round under way.
-        while self.lines.try_recv().is_ok() {}
-        self.wait_for("intact");
-        self.wait_for("intact");
-    }
-}
-
-impl Monitor {
-    fn of(stream: UnixStream) -> Self {
-        let answers = BufReader::new(stream.try_clone().expect("a second handle"));
-        let mut monitor = Self { stream, answers };
-        monitor.next("QMP");
-        monitor.ask(&json!({ "execute": "qmp_capabilities" }));
-        monitor
-    }
-
-    fn ask(&mut self, command: &Value) -> Value {
-        writeln!(self.stream, "{command}").expect("QEMU runs");
-        self.next("return")
-    }
-
-    /// The value of this key in the next message that has it; others are events.
-    fn next(&mut self, key: &str) -> Value {
-        loop {
-            let mut line = String::new();
-            assert!(self.answers.read_line(&mut line).expect("QEMU runs") > 0, "QEMU has ended");
-            let mut message: Value = serde_json::from_str(&line).expect("JSON");
-            assert!(message.get("error").is_none(), "{message}");
-            if let Some(value) = message.get_mut(key) {
-                return value.take();
-            }
-        }
-    }
-}
-
-/// Asserts that nearly all of what is populated is huge, that no more became populated than growth allows, and that data is intact.
-fn assert_promoted(promotion: &Value) {
-    let of = |when: &str, what: &str| number(&promotion["guest"][when], what);
-    let (populated, huge) = (of("after", "populated_bytes"), of("after", "huge_bytes"));
-    assert!(huge as f64 >= 0.95 * populated as f64, "{huge} of {populated}: {promotion}");
-    assert!(number(promotion, "applied") > 0, "{promotion}");
-    // What the guest itself touched meanwhile is no growth of ours.
-    let (before, own) = (of("before", "populated_bytes"), 16 * MIB);
-    let allowed = number(promotion, "rss_before_bytes") / 100;
-    assert!(populated <= before + allowed + own, "{before} to {populated}, {allowed} allowed");
-}
-
-fn populated_memory_becomes_huge_and_a_balloon_is_not_undone() {
-    // As for vhost-user devices; nobody asks for huge pages then.
-    let Some(mut guest) = Guest::boot("memory-backend-file,mem-path=/dev/shm,share=on,align=2M") else { return };
-    guest.inflate_balloon(LEFT);
-    guest.fill(DATA);
-    let pid = guest.pid();
-    let plan = hugepilot(&format!("promote --guest {pid} --dry-run --json")).json();
-    let memory = &plan["guest"];
-    assert_eq!(memory["blocks"].as_array().expect("a list").len(), 1, "{memory}");
-    assert!(memory["blocks"][0]["name"].as_str().expect("a name").starts_with("/dev/shm/qemu_back_mem"), "{memory}");
-    assert_eq!(number(&memory["blocks"][0], "incongruent_by_bytes"), 0, "{memory}");
-    assert!(number(memory, "populated_bytes") <= LEFT * MIB, "the balloon left holes: {memory}");
-    assert_eq!(number(memory, "huge_bytes"), 0, "{memory}");
-    let explained = hugepilot(&format!("explain {pid} --window 200ms")).stdout;
-    assert!(
-        explained.lines().last().expect("a line").contains(&format!("`hugepilot promote --guest {pid}`")),
-        "{explained}"
-    );
-
-    let mut command = Command::new(binary());
-    command.args(["promote", "--guest", "--json", &pid.to_string()]).stdout(Stdio::piped());
-    let mut promoting = Ended(command.spawn().expect("hugepilot starts"));
-    let mut answers = 0;
-    while promoting.0.try_wait().expect("a child can be asked").is_none() {
-        guest.console.assert_answers(answers);
-        answers += 1;
-    }
-    assert!(answers > 0, "the console answered while memory was promoted");
-    let printed = read_to_string(promoting.0.stdout.take().expect("piped")).expect("UTF-8");
-    let promotion: Value = serde_json::from_str(&printed).expect("JSON");
-    schema::check(&promotion);
-    assert_promoted(&promotion);
-    assert_eq!(guest.has(), LEFT * MIB, "the balloon is as it was");
-    assert!(number(&promotion["guest"]["after"], "populated_bytes") <= (LEFT + 16) * MIB, "{promotion}");
-    guest.console.assert_intact();
-
-    let back = hugepilot(&format!("give-back {pid} --json")).json();
-    assert_eq!(number(&back, "applied"), number(&promotion, "applied"), "{back}");
-    guest.console.assert_intact();
-}
-
-fn memory_that_is_not_congruent_is_told() {
-    // Nothing makes QEMU align this kind.
-    let Some(guest) = Guest::boot("memory-backend-memfd,share=on") else { return };
-    let pid = guest.pid();
-    let plan = hugepilot(&format!("promote --guest {pid} --dry-run --json")).json();
-    let block = &plan["guest"]["blocks"][0];
-    if number(block, "incongruent_by_bytes") == 0 {
-        return eprintln!("it is aligned by chance, or by this QEMU: not tested");
-    }
-    assert_eq!(block["obstacle"], "misaligned", "{block}");
-    let text = hugepilot(&format!("promote --guest {pid} --dry-run")).stdout;
-    assert!(text.contains("would promote 0 of") && text.contains("align=2M"), "{text}");
-}
-
-fn what_qemu_made_huge_is_given_back_and_promoted_again() {
-    let Some(mut guest) = Guest::boot("memory-backend-ram") else { return };
-    guest.fill(DATA);
-    let pid = guest.pid();
-    hugepilot(&format!("give-back {pid} --all --json")).json();
-    let promotion = hugepilot(&format!("promote --guest {pid} --fast --json")).json();
-    assert_promoted(&promotion);
-    guest.console.assert_intact();
-}
 
 /// Promotes a program as a guest.
 fn promote(program: &Program) -> Value {
@@ -258,7 +26,10 @@ fn holes_stay_holes() {
     let mut program = Program::start("map=192M fill free-now=third ready read=last");
     let (rss, start) = (program.rss(), program.start);
     let json = promote(&program);
-    assert_eq!(number(&json["guest"]["before"]["blocks"][0], "start"), start, "{json}");
+    // A kernel that does not align large mappings may have merged it with the memory of a library below.
+    let block = &json["guest"]["before"]["blocks"][0];
+    let block = number(block, "start")..number(block, "start") + number(block, "size_bytes");
+    assert!(block.contains(&start), "{json}");
     assert!(program.huge_bytes() >= 124 * MIB && program.rss() <= rss + rss / 100 + MIB, "{json}");
     assert!(number(&json["reasons"], "populated") >= 62, "{json}");
     assert!(json["walks_before_per_second"].is_null() && json["walks_after_per_second"].is_null(), "{json}");

@@ -19,6 +19,7 @@ mod explain;
 mod give_back;
 mod group;
 mod guest;
+mod guest_in_qemu;
 mod heat;
 mod idle_page;
 mod launch;
@@ -119,6 +120,7 @@ fn main() -> ExitCode {
         numa::trials(),
         give_back::trials(),
         guest::trials(),
+        guest_in_qemu::trials(),
         trial::trials(),
         run::trials(),
         launch::trials(),

@@ -14,11 +14,15 @@ impl Watch<'_> {
     /// Corrects, for each of the batches observed one after the other, what observing did to the program; and bounds the walks. `price`: what a first
     /// walk costs the program on this machine.
     pub(super) fn bound_walks(&mut self, batches: &[Range<usize>], busy_cpus: f64) -> Walks {
-        let mut bounds = Walks { scattered: walks::scattered(self.seen(0..self.regions.len())), ..Walks::default() };
+        let scattered = walks::scattered(self.seen(0..self.regions.len()));
+        let mut bounds = Walks { scattered, ..Walks::default() };
         // All batches share one TLB, and a program that keeps doing the same keeps the same pages in it.
         let (tlb_entries, all_pages) =
             (self.tlb_entries(busy_cpus), self.pages_observed(0..self.regions.len()).max(1.0));
         for of_batch in batches {
+            if let Some(scattered) = scattered {
+                rate::undo_order(&mut self.regions[of_batch.clone()], &self.read_counts[of_batch.clone()], scattered);
+            }
             let seen = base_walks(&self.regions[of_batch.clone()]);
             let certain = match self.clearing.method {
                 ClearMethod::ClearRefs => 1.0,

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use heat::units::{Address, Bytes, HUGE_PAGE, Nanos};
+use heat::units::{Address, Bytes, HUGE_PAGE};
 use heat::{Heat, Obstacle, Region};
 
 use crate::decide::guest;
-use crate::decide::keep::reason_to_keep;
+use crate::decide::keep::{reason_to_keep, walk_share, why_walks_are_cheap};
 use crate::decide::share::WORTH_A_MOVE;
 use crate::decide::{Decision, Demand, HeldRegion, Limits, Past, Plan, Reason, Verdict};
 
@@ -23,15 +23,14 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
         return guest::decide(heat, limits, past);
     }
     let walk_share = walk_share(heat, limits.walk_cost);
-    let lives_in_tlb =
-        walk_share.is_some_and(|share| share < limits.min_walk_share) || entries_in_use(heat) < limits.tlb_entries;
+    let walks_are_cheap = why_walks_are_cheap(heat, walk_share, limits);
     let mut held = HeldRegions::of(heat, past);
     let mut budget = Budget::new(heat, limits, held.worth());
     let mut given_back = held.give_back(limits, &mut budget);
     let decision = |region, verdict, reason| Decision::about(region, limits, verdict, reason);
     let (mut kept, mut candidates) = (Vec::new(), Vec::new());
     for region in &heat.regions {
-        match reason_to_keep(heat, region, limits, lives_in_tlb) {
+        match reason_to_keep(heat, region, limits, walks_are_cheap) {
             Some(Reason::NotObserved) if heat.sample.is_some() => {
                 kept.push(decision(region, Verdict::Keep, Reason::NotInSample));
             }
@@ -133,22 +132,6 @@ impl HeldRegions {
     fn displaced_by(&mut self, worth: f64) -> Option<HeldRegion> {
         self.0.pop_if(|held| worth > held.worth * WORTH_A_MOVE)
     }
-}
-
-/// Share of the process's CPU time that page walks take; at most 1, because the cost of a walk is a guess.
-fn walk_share(heat: &Heat, walk_cost: Nanos) -> Option<f64> {
-    let busy = heat.busy_cpus.filter(|&cpus| cpus > 0.0)?;
-    Some((heat.walks_per_second() * walk_cost.seconds() / busy).min(1.0))
-}
-
-/// TLB entries taken by the pages walked in the window; for a sample, scaled to the size of the program.
-fn entries_in_use(heat: &Heat) -> u64 {
-    let entries = |region: &Region| match region.walked_in_window {
-        walked if region.huge => u64::from(walked > 0),
-        walked => walked.into(),
-    };
-    let seen: u64 = heat.regions.iter().map(entries).sum();
-    (seen as f64 * heat.times_observed()) as u64
 }
 
 /// The candidates by page walks saved per share of the budgets, best first.
@@ -304,6 +287,20 @@ mod tests {
             assert_eq!(reason(&plan, 0), Reason::Pays, "{busy_cpus:?}");
             assert_eq!(plan.walk_share.is_some(), busy_cpus == Some(0.5));
         }
+    }
+
+    #[test]
+    fn a_process_that_goes_along_its_memory_is_left_alone() {
+        let limits = Limits { min_walk_share: Limits::MIN_WALK_SHARE, ..generous() };
+        let reason_of = |walks: f64, scattered| {
+            let mut heat = heat_of(vec![region(0, walks, 0)]);
+            heat.walks.scattered = scattered;
+            reason(&decide(&heat, &limits), 0)
+        };
+        assert_eq!(reason_of(4e6, Some(0.0)), Reason::InOrder, "16 GB/s");
+        assert_eq!(reason_of(4e6, Some(0.1)), Reason::Pays);
+        assert_eq!(reason_of(4e6, None), Reason::Pays, "what is unknown is not in order");
+        assert_eq!(reason_of(40e6, Some(0.0)), Reason::Pays, "nobody reads whole pages that fast");
     }
 
     #[test]
@@ -549,7 +546,7 @@ mod tests {
             let plan = decide(&heat, &limits);
             let eligible = |decision: &&Decision| {
                 let region = heat.regions.iter().find(|region| region.start == decision.start).unwrap();
-                reason_to_keep(&heat, region, &limits, false).is_none()
+                reason_to_keep(&heat, region, &limits, None).is_none()
             };
             for left in plan.decisions.iter().filter(|decision| decision.verdict == Verdict::Keep).filter(eligible) {
                 for taken in plan.promotions() {

@@ -1,16 +1,24 @@
 //! Why a region is kept regardless of budgets.
 //!
-//! Owns: the reasons that follow from one region and its mapping. Never touches: other regions, or what is left to spend.
+//! Owns: the reasons that follow from one region and its mapping, and from what all page walks together cost. Never touches: what is left to spend.
 
+use heat::units::Nanos;
 use heat::{Heat, Region};
 
 use crate::decide::{Limits, Reason};
 
 /// The first reason that applies; None if the region is a candidate for promotion.
 ///
+/// `walks_are_cheap`: why all page walks of the process together cost it next to nothing, if they do.
+///
 /// Reasons that nothing can change come first, those that an option lifts last: `SpreadOverNodes` and `Shared` are given only for a region that would
 /// have paid.
-pub(super) fn reason_to_keep(heat: &Heat, region: &Region, limits: &Limits, lives_in_tlb: bool) -> Option<Reason> {
+pub(super) fn reason_to_keep(
+    heat: &Heat,
+    region: &Region,
+    limits: &Limits,
+    walks_are_cheap: Option<Reason>,
+) -> Option<Reason> {
     if let Some(obstacle) = region.obstacle {
         Some(Reason::Obstacle(obstacle))
     } else if region.huge {
@@ -19,8 +27,8 @@ pub(super) fn reason_to_keep(heat: &Heat, region: &Region, limits: &Limits, live
         Some(if region.unobserved > 0 { Reason::NotObserved } else { Reason::NotWalked })
     } else if !limits.pays(limits.worth(region)) {
         Some(Reason::TooCold)
-    } else if lives_in_tlb && !limits.pays(limits.worth(region) - region.walks_per_second) {
-        Some(Reason::LivesInTlb)
+    } else if walks_are_cheap.is_some() && !limits.pays(limits.worth(region) - region.walks_per_second) {
+        walks_are_cheap
     } else if is_left_to_another(heat, region, limits) {
         Some(Reason::ThroughAnother)
     } else {
@@ -51,6 +59,33 @@ pub(super) fn not_included(heat: &Heat, region: &Region, limits: &Limits) -> Opt
     }
 }
 
+/// Share of the process's CPU time that page walks take; at most 1, because the cost of a walk is a guess.
+pub(super) fn walk_share(heat: &Heat, walk_cost: Nanos) -> Option<f64> {
+    let busy = heat.busy_cpus.filter(|&cpus| cpus > 0.0)?;
+    Some((heat.walks_per_second() * walk_cost.seconds() / busy).min(1.0))
+}
+
+/// Why all page walks together cost next to nothing; None if they may cost something.
+pub(super) fn why_walks_are_cheap(heat: &Heat, walk_share: Option<f64>, limits: &Limits) -> Option<Reason> {
+    let below = |share: f64| share < limits.min_walk_share;
+    if walk_share.is_some_and(below) || entries_in_use(heat) < limits.tlb_entries {
+        return Some(Reason::LivesInTlb);
+    }
+    let scattered = heat.walks.scattered?;
+    let cost = scattered + (1.0 - scattered) * Limits::IN_ORDER;
+    walk_share.is_some_and(|share| below(share * cost)).then_some(Reason::InOrder)
+}
+
+/// TLB entries taken by the pages walked in the window; for a sample, scaled to the size of the program.
+fn entries_in_use(heat: &Heat) -> u64 {
+    let entries = |region: &Region| match region.walked_in_window {
+        walked if region.huge => u64::from(walked > 0),
+        walked => walked.into(),
+    };
+    let seen: u64 = heat.regions.iter().map(entries).sum();
+    (seen as f64 * heat.times_observed()) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use heat::samples::{MEMFD, at, heat_of, region};
@@ -65,7 +100,7 @@ mod tests {
         let mut heat = heat_of(vec![region]);
         heat.mappings[0].spread_over_nodes = true;
         let allowance = Allowance { include_interleaved, include_shared, ..Allowance::default() };
-        reason_to_keep(&heat, &heat.regions[0], &allowance.limits(Bytes(0), &Spent::default()), false)
+        reason_to_keep(&heat, &heat.regions[0], &allowance.limits(Bytes(0), &Spent::default()), None)
     }
 
     #[test]
@@ -99,7 +134,12 @@ mod tests {
     fn what_lives_in_the_tlb_pays_only_by_what_it_saves_besides() {
         let reason = |region| {
             let heat = heat_of(vec![region]);
-            reason_to_keep(&heat, &heat.regions[0], &Allowance::default().limits(Bytes(0), &Spent::default()), true)
+            reason_to_keep(
+                &heat,
+                &heat.regions[0],
+                &Allowance::default().limits(Bytes(0), &Spent::default()),
+                Some(Reason::LivesInTlb),
+            )
         };
         assert_eq!(reason(region(0, 1e6, 0)), Some(Reason::LivesInTlb));
         assert_eq!(reason(Region { page_tables: 100, ..region(0, 1e6, 0) }), None);
@@ -111,9 +151,9 @@ mod tests {
         heat.mappings[0].shared = Some(MEMFD);
         let left_to_others = [MEMFD.object].into();
         let limits = Limits { left_to_others, ..Allowance::default().limits(Bytes(0), &Spent::default()) };
-        assert_eq!(reason_to_keep(&heat, &heat.regions[0], &limits, false), Some(Reason::ThroughAnother));
+        assert_eq!(reason_to_keep(&heat, &heat.regions[0], &limits, None), Some(Reason::ThroughAnother));
         heat.mappings[0].shared = None;
-        assert_eq!(reason_to_keep(&heat, &heat.regions[0], &limits, false), None);
+        assert_eq!(reason_to_keep(&heat, &heat.regions[0], &limits, None), None);
     }
 
     #[test]
@@ -123,7 +163,7 @@ mod tests {
         heat.mappings.push(spread);
         let limits = Allowance::default().limits(Bytes(0), &Spent::default());
         let reasons: Vec<_> =
-            heat.regions.iter().map(|region| (region.start, reason_to_keep(&heat, region, &limits, false))).collect();
+            heat.regions.iter().map(|region| (region.start, reason_to_keep(&heat, region, &limits, None))).collect();
         assert_eq!(reasons, [(at(0), None), (at(1), Some(Reason::SpreadOverNodes))]);
     }
 }

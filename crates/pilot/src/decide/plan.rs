@@ -121,6 +121,8 @@ pub enum Reason {
     TooCold,
     /// Kept: the TLB covers the memory that the process uses, so it spends next to no time on page walks.
     LivesInTlb,
+    /// Kept: the process walks along addresses, which processors foresee, so it spends next to no time on page walks.
+    InOrder,
     /// Kept: hotter regions already account for nearly all page walks.
     Covered,
     /// Kept: it would grow memory beyond the limit.

@@ -24,6 +24,7 @@ use crate::engine::shared::{add_others, huge_in_any};
 use crate::engine::shared_state::SharedState;
 use crate::engine::terms::KillsBefore;
 use crate::engine::watching::Watching;
+use crate::forecast::Gauges;
 use crate::scope::{Enrolled, PilotMode, Scope};
 
 /// How often resident memory, and the machine's, is polled; each poll reads one small file per process.
@@ -385,9 +386,11 @@ impl Fleet {
             return Ok(member.go_on(process, &turn, pilot, &mut self.pilot_summary)?);
         }
         let tells_use = self.is_contended(pilot) || self.gives_back() && self.members[&process].may_hold_waste();
+        let mut gauges = if may_promote { None } else { pilot.world.gauges(process) };
         let Some((mut heat, faults)) = self.scan(process, tells_use, pilot, &stop)? else { return Ok(()) };
         if !may_promote {
-            self.note_forecast(process, heat, &faults, pilot);
+            let gauged = gauges.as_mut().map(Gauges::read).unwrap_or_default();
+            self.note_forecast(process, heat, &faults, gauged, pilot);
             return Ok(());
         }
         let huge_elsewhere = huge_in_any(self.others(process).map(|member| &member.view));

@@ -21,6 +21,7 @@ impl Fleet {
         process: Process,
         mut heat: Heat,
         rates: &FaultRates,
+        gauged: Gauged,
         pilot: &mut Pilot<'_>,
     ) {
         faults::note(rates, &mut heat);
@@ -32,8 +33,13 @@ impl Fleet {
         let member = self.members.get_mut(&process).expect("still known");
         member.reasons = plan.counts();
         member.faults_per_second = heat.faults_per_second();
+        let forecast = Forecast::of(&plan, &heat, &family, gauged, &estimator);
         member.forecast = Some(ForecastState {
-            gain_percent: Forecast::of(&plan, &heat, &family, Gauged::default(), &estimator).gain(),
+            gain_percent: forecast.gain(),
+            waited_share: match forecast {
+                Forecast::Contended(share) => Some(share),
+                Forecast::Gain(..) | Forecast::Idle => None,
+            },
             would_pay_bytes: of_all(Bytes(plan.promotions().count() as u64 * HUGE_PAGE)),
             growth_bytes: of_all(plan.growth()),
         });

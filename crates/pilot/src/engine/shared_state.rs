@@ -194,8 +194,11 @@ pub enum TargetHeldBack {
 /// What promoting would do for a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ForecastState {
-    /// The speed that it would gain, in percent; None if it used no CPU time.
+    /// The speed that it would gain, in percent; None if it used no CPU time, or had to wait for it too much to tell.
     pub gain_percent: Option<GainPercent>,
+    /// The share of the time in which it was ready to run that it waited for a processor, if that was too much to tell.
+    #[serde(default)]
+    pub waited_share: Option<f64>,
     /// Memory that would be put on huge pages.
     pub would_pay_bytes: Bytes,
     /// Memory growth by that.

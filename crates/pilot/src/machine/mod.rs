@@ -34,7 +34,7 @@ use observe::{calibrate, keep_away_from, populated};
 
 use crate::decide::{Allowance, OwnPressure};
 use crate::engine::shared_state::ServingTime;
-use crate::forecast::Estimator;
+use crate::forecast::{Estimator, Gauges};
 use crate::past_trials::{TRIALS, TrialsFile};
 use crate::scope::{Enrolled, Scope};
 use crate::world::{Candidate, Held, Promotions, RecordError, Step, World};
@@ -201,6 +201,10 @@ impl World for Machine {
 
     fn estimator(&mut self, process: Process, footprint: Bytes) -> Estimator {
         Estimator::of(calibrate::kept_walk_cost(footprint), self.trials.read(Path::new(TRIALS)), process)
+    }
+
+    fn gauges(&self, process: Process) -> Option<Gauges> {
+        Some(Gauges::start(process.pid))
     }
 
     fn complete(&self, heat: &mut Heat) {

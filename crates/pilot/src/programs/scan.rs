@@ -23,6 +23,8 @@ pub const IDLE_CPUS: f64 = 0.01;
 pub const WORTH_A_TRIAL: f64 = 1.0;
 /// Page tables that are worth freeing.
 const MUCH_IN_PAGE_TABLES: Bytes = Bytes(64 << 20);
+/// Page walks that take less of a program's CPU time are few.
+const NOTICED: f64 = 0.005;
 const WINDOW: Nanos = Nanos(200_000_000);
 /// Of a program with more than four times as many base pages only so many are observed.
 const SAMPLE: Bytes = Bytes(1 << 30);
@@ -115,22 +117,31 @@ impl ObservedProgram {
         let of_all = |observed: Bytes| Bytes((observed.0 as f64 * times) as u64);
         let after_restart =
             heat.as_if_aligned().map(|aligned| observation.forecast(&Observation::plan_for(&aligned), &estimator));
+        let walk_share = observation.share_of_walks(&plan, &estimator);
         Self {
             resident: heat.rss,
             huge: heat.huge_bytes(),
-            walk_share: observation.share_of_walks(&plan, &estimator),
+            walk_share,
             would_pay: of_all(Bytes(plan.promotions().count() as u64 * HUGE_PAGE)),
             growth: of_all(plan.growth()),
             page_tables_freed: of_all(plan.page_tables_freed()),
             forecast: observation.forecast(&plan, &estimator),
-            kept: kept(&plan),
+            kept: kept(&plan, walk_share.is_some_and(|share| share < NOTICED)),
             after_restart,
         }
     }
 }
 
-/// The reason of most page walks that would stay, if they are more than would be saved; without page walks, the reason of most memory.
-fn kept(plan: &Plan) -> Option<Reason> {
+impl ObservedProgram {
+    /// Page tables that promoting would free in all processes of its program, if each has as many.
+    pub fn page_tables_freed_by(&self, program: &RunningProgram) -> Bytes {
+        Bytes(self.page_tables_freed.0.saturating_mul(program.processes))
+    }
+}
+
+/// The reason of most page walks that would stay, if they are more than would be saved. Where all of them are `few`, the reason of most memory: that
+/// of one region in hundreds would explain nothing.
+fn kept(plan: &Plan, few: bool) -> Option<Reason> {
     let mut walks: BTreeMap<Reason, (f64, u64)> = BTreeMap::new();
     for decision in &plan.decisions {
         let (rate, regions) = walks.entry(decision.reason).or_default();
@@ -140,7 +151,10 @@ fn kept(plan: &Plan) -> Option<Reason> {
     let saved: f64 =
         plan.decisions.iter().filter(|each| each.verdict == Verdict::Promote).map(|each| each.walks_per_second).sum();
     let kept = walks.into_iter().filter(|(reason, _)| !matches!(reason, Reason::Pays | Reason::AlreadyHuge));
-    let most = |one: &(f64, u64), other: &(f64, u64)| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1));
+    let most = |one: &(f64, u64), other: &(f64, u64)| {
+        let (by_walks, by_memory) = (one.0.total_cmp(&other.0), one.1.cmp(&other.1));
+        if few { by_memory.then(by_walks) } else { by_walks.then(by_memory) }
+    };
     let (reason, (rate, _)) = kept.max_by(|(_, one), (_, other)| most(one, other))?;
     (rate > saved || saved == 0.0).then_some(reason)
 }
@@ -166,7 +180,7 @@ pub fn next_step(program: &RunningProgram, finding: &ScanFinding) -> WhatNext {
         if program.switched_off == Some(true) { WhatNext::AllowHugePages } else { WhatNext::Trial }
     } else if observed.after_restart.is_some_and(pays) {
         WhatNext::Restart
-    } else if Bytes(observed.page_tables_freed.0.saturating_mul(program.processes)) >= MUCH_IN_PAGE_TABLES {
+    } else if observed.page_tables_freed_by(program) >= MUCH_IN_PAGE_TABLES {
         WhatNext::FreePageTables
     } else {
         WhatNext::Nothing
@@ -264,12 +278,15 @@ mod tests {
 
     #[test]
     fn the_reason_of_most_page_walks_that_stay_is_told() {
-        let of = |regions| kept(&Observation::plan_for(&heat_of(regions)));
+        let of = |regions| kept(&Observation::plan_for(&heat_of(regions)), false);
         let stack = |number, walks| heat::Region { obstacle: Some(Obstacle::Stack), ..region(number, walks, 0) };
         assert_eq!(of(vec![region(0, 5e6, 0), stack(1, 1e6)]), None, "most of them are saved");
         assert_eq!(of(vec![region(0, 5e6, 0), stack(1, 9e6)]), Some(Reason::Obstacle(Obstacle::Stack)));
         assert_eq!(of(vec![region(0, 0.0, 0)]), Some(Reason::NotWalked));
         assert_eq!(of(vec![huge(0, 1e6)]), None, "all of it is huge already");
+        let mostly_cold = || vec![region(0, 0.0, 0), region(1, 0.0, 0), stack(2, 9.0)];
+        assert_eq!(of(mostly_cold()), Some(Reason::Obstacle(Obstacle::Stack)));
+        assert_eq!(kept(&Observation::plan_for(&heat_of(mostly_cold())), true), Some(Reason::NotWalked), "few walks");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use kernel::process::{FamilyUsage, ProcessStatus};
 use kernel::target::{Process, TargetError};
 use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use pilot::decide::OwnPressure;
-use pilot::forecast::Estimator;
+use pilot::forecast::{Estimator, Gauges};
 use pilot::scope::{Enrolled, Scope};
 use pilot::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
@@ -412,6 +412,10 @@ impl World for Handle {
 
     fn estimator(&mut self, _process: Process, _footprint: Bytes) -> Estimator {
         Estimator::of_model(WalkCost::UNCALIBRATED)
+    }
+
+    fn gauges(&self, _: Process) -> Option<Gauges> {
+        None
     }
 
     fn complete(&self, _: &mut Heat) {}

@@ -25,7 +25,7 @@ pub enum ReclaimError {
          files may leave memory (--drop-behind)"
     )]
     NoMemoryReclaim,
-    #[error("cannot write {value} to {}: {cause}. It needs root", path.display())]
+    #[error("cannot write {value} to {}: {cause}; {}", path.display(), remedy("CAP_DAC_OVERRIDE"))]
     MemoryReclaim { path: PathBuf, value: String, cause: io::Error },
     #[error("cannot open {}: {cause}; name a directory, or a file, that you may read", path.display())]
     Open { path: PathBuf, cause: io::Error },

@@ -52,7 +52,7 @@ pub struct TrialArgs {
     /// End after so long, whatever is known
     #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = parse_length)]
     pub limit: Nanos,
-    /// What to leave memory in: huge pages if they gain and as found otherwise, or one of both
+    /// What to leave memory on: huge pages if they gain, base pages if they do not, as found if that is not known or the trial is ended early
     #[arg(long, value_name = "STATE", default_value_t, value_enum)]
     pub leave: LeaveIn,
     /// Switch nothing: whatever it then finds is chance
@@ -91,7 +91,7 @@ impl TrialArgs {
 /// What to leave a program's memory in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LeaveIn {
-    /// On huge pages if they gain, otherwise as it was found
+    /// On huge pages if they gain, on base pages if they do not, as it was found if that is not known
     #[default]
     Better,
     /// As it was found

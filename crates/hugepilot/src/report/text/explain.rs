@@ -177,7 +177,9 @@ fn details(explained: &Explained, meaning: Meaning) -> Vec<String> {
 fn benefit(reason: Reason) -> &'static str {
     match reason {
         Reason::Pays => "benefit above cost",
-        Reason::NotWalked | Reason::TooCold | Reason::LivesInTlb | Reason::Covered => "benefit below cost",
+        Reason::NotWalked | Reason::TooCold | Reason::LivesInTlb | Reason::InOrder | Reason::Covered => {
+            "benefit below cost"
+        }
         Reason::NotObserved | Reason::NotInSample => "benefit unknown",
         _ => "not promoted",
     }

@@ -21,6 +21,13 @@ pub fn promote(report: &PromoteReport) -> String {
     lines.extend(plan::by_reason(report.plan));
     lines.push(format!("took {} in all, {} of it promoting; {}", report.elapsed, outcome.elapsed, pace(outcome)));
     lines.extend(stalls(outcome));
+    let pid = report.plan.pid;
+    if outcome.applied > 0 {
+        lines.push(match report.guest {
+            Some(_) => format!("`hugepilot give-back {pid}` undoes it"),
+            None => format!("`hugepilot trial {pid}` measures what it gains; `hugepilot give-back {pid}` undoes it"),
+        });
+    }
     joined(lines)
 }
 
@@ -120,8 +127,11 @@ pub fn pilot_summary(report: &PilotReport) -> String {
 
 /// The outcome of a run so far, in a few words.
 pub fn under_way(report: &PilotReport) -> String {
-    let promoted = count_of(report.outcome.applied, "region");
-    format!("{}, {promoted} promoted, memory grown by {}", count_of(report.rounds, "round"), report.growth)
+    let so_far = match mostly_kept(report.reasons).filter(|_| report.outcome.applied == 0) {
+        Some(kept) => format!("nothing promoted; {kept}"),
+        None => format!("{} promoted", count_of(report.outcome.applied, "region")),
+    };
+    format!("{}, {so_far}, memory grown by {}", count_of(report.rounds, "round"), report.growth)
 }
 
 /// Refusals grouped by reason and errno, most regions first. Each group has a line that says why and one that says what to do next.

@@ -271,7 +271,7 @@ pub fn persist(report: &PersistReport) -> String {
         (false, true) => "",
     });
     if !report.next_steps.is_empty() {
-        text.push_str(if report.applied { "then, as root:\n" } else { "after that, as root:\n" });
+        text.push_str(if report.applied { "then:\n" } else { "after that, as root:\n" });
     }
     for (command, why) in report.next_steps.iter().map(next_step) {
         let command = command.map_or(String::new(), |command| format!("{command}  "));
@@ -373,10 +373,7 @@ mod tests {
         let report = PersistReport { edits: &edits, next_steps: &next_steps, applied: false, removes: false };
         insta::assert_snapshot!(persist(&report));
         let applied = persist(&PersistReport { applied: true, ..report });
-        assert!(
-            applied.starts_with("wrote /etc/a\nremoved /etc/b\nthen, as root:\n  update-grub  # then reboot"),
-            "{applied}"
-        );
+        assert!(applied.starts_with("wrote /etc/a\nremoved /etc/b\nthen:\n  update-grub  # then reboot"), "{applied}");
         let nothing = PersistReport { edits: &[], next_steps: &[], applied: true, removes: true };
         assert!(persist(&nothing).starts_with("no file has to change\npools keep their pages"));
     }

@@ -153,9 +153,11 @@ fn targets(targets: &[TargetState]) -> Vec<String> {
 }
 
 fn would_gain(forecast: &ForecastState) -> String {
-    forecast
-        .gain_percent
-        .map_or("idle".to_owned(), |gain| format!("{:.0} % ({:.0} to {:.0})", gain.likely, gain.low, gain.high))
+    match (forecast.gain_percent, forecast.waited_share) {
+        (Some(gain), _) => format!("{:.0} % ({:.0} to {:.0})", gain.likely, gain.low, gain.high),
+        (None, Some(_)) => "unknown".to_owned(),
+        (None, None) => "idle".to_owned(),
+    }
 }
 
 fn ago(time: Nanos) -> String {
@@ -175,9 +177,10 @@ fn remark(target: &TargetState) -> String {
 
 fn observed_only(target: &TargetState) -> String {
     let gain = target.forecast.and_then(|forecast| forecast.gain_percent).map_or(0.0, |gain| gain.likely);
-    match gain >= WORTH_A_TRIAL {
-        true => format!("only observed; `hugepilot trial {}` proves the gain", target.pid),
-        false => "only observed".to_owned(),
+    match words::mostly_kept(&target.reasons) {
+        _ if gain >= WORTH_A_TRIAL => format!("only observed; `hugepilot trial {}` proves the gain", target.pid),
+        Some(kept) => format!("only observed; {kept}"),
+        None => "only observed".to_owned(),
     }
 }
 

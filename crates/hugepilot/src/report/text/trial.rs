@@ -2,10 +2,11 @@
 
 use heat::units::Nanos;
 use pilot::words::printable;
-use trial::{Arm, SpeedChange, Trial, TrialVerdict};
+use trial::{Arm, SpeedChange, Trial, TrialVerdict, is_known};
 
 use super::joined;
 use super::plan::gain;
+use crate::report::SYSTEM_CALLS;
 use crate::report::TrialReport;
 
 /// The outcome.
@@ -16,6 +17,12 @@ pub fn trial(report: &TrialReport) -> String {
         printable(report.counted, 200),
         by_clock(report.trial)
     ));
+    if report.counted == SYSTEM_CALLS {
+        lines.push(
+            "that tells how fast a server answers, not how fast a program computes (--rate counts what you name)"
+                .to_owned(),
+        );
+    }
     lines.push(format!(
         "{} of windows of {}, in {}; {}",
         pairs(report.trial.by_cpu.pairs()),
@@ -48,10 +55,14 @@ fn verdict(report: &TrialReport) -> String {
         _ => String::new(),
     };
     match report.verdict {
-        TrialVerdict::Gain { change } => format!("{who} {}{memory}: keep huge pages", changed(&change)),
-        TrialVerdict::Loss { change } => format!("{who} {}{memory}: leave it on base pages", changed(&change)),
+        TrialVerdict::Gain { change } => {
+            format!("{who} {}{memory}: keep huge pages{}", changed(&change), missed(report, &change))
+        }
+        TrialVerdict::Loss { change } => {
+            format!("{who} {}{memory}: leave it on base pages{}", changed(&change), missed(report, &change))
+        }
         TrialVerdict::NoChange { change } => {
-            format!("{who}: no gain ({}){memory}: leave it on base pages", range(&change))
+            format!("{who}: no gain ({}){memory}: leave it on base pages{}", range(&change), missed(report, &change))
         }
         TrialVerdict::Unknown { change, noise, more_ns } => {
             let noise = noise.map_or("too few pairs of windows".to_owned(), |noise| {
@@ -67,6 +78,20 @@ fn verdict(report: &TrialReport) -> String {
             };
             format!("{who}: cannot tell: {noise}{so_far}{more}")
         }
+    }
+}
+
+/// That the gain is not known as closely as it was to be.
+fn missed(report: &TrialReport, change: &SpeedChange) -> String {
+    match report.precision {
+        Some(precision) if !is_known(change, Some(precision)) => {
+            format!(
+                " (known within {:.1} %, not within {:.1}: --for a longer time)",
+                100.0 * change.half_width(),
+                100.0 * precision
+            )
+        }
+        _ => String::new(),
     }
 }
 
@@ -115,9 +140,21 @@ fn minutes(time: Nanos) -> String {
 mod tests {
     use crate::report::samples::trial_report;
 
+    use crate::report::TrialReport;
+
     fn said(ratios: &[f64]) -> String {
         let (trial, verdict) = crate::report::samples::trial_of(ratios);
         trial_report(&trial, verdict, super::trial)
+    }
+
+    #[test]
+    fn a_precision_that_was_missed_is_told() {
+        let (trial, verdict) = crate::report::samples::trial_of(&[1.2, 1.21, 1.19, 1.2, 1.22, 1.18]);
+        let told = |precision| {
+            trial_report(&trial, verdict, |report| super::trial(&TrialReport { precision: Some(precision), ..*report }))
+        };
+        assert!(told(0.001).contains(", not within 0.1: --for"), "{}", told(0.001));
+        assert!(!told(0.2).contains("not within"), "{}", told(0.2));
     }
 
     #[test]
