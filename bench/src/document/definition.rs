@@ -2,6 +2,7 @@
 //!
 //! Owns: its shape. Never touches: results.
 
+use std::cmp::Ordering;
 use std::fs;
 use std::path::Path;
 
@@ -12,14 +13,34 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Definition {
-    /// The day on which `decide` or `observe` last changed what they decide or see; runs of earlier days are marked.
-    #[serde(rename = "rules-changed")]
-    pub(super) rules_changed: String,
+    pub(super) rules: Rules,
     #[serde(rename = "table")]
     pub(super) tables: Vec<TableDefinition>,
     /// The picture of all programs that were on trial.
     #[serde(default)]
     pub(super) programs: Option<ProgramsPicture>,
+}
+
+/// What `decide` and `observe` decide and see today. Runs of earlier rules are marked.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rules {
+    /// The day on which they last changed.
+    pub(super) changed: String,
+    /// The commits of that day that have them already.
+    pub(super) commits: Vec<String>,
+}
+
+impl Rules {
+    /// Whether a run of this day and commit had earlier ones.
+    pub(super) fn are_later_than(&self, date: &str, commit: Option<&str>) -> bool {
+        let has_them = |commit: &str| self.commits.iter().any(|with_them| commit.starts_with(with_them.as_str()));
+        match date.cmp(&self.changed) {
+            Ordering::Less => true,
+            Ordering::Equal => !commit.is_some_and(has_them),
+            Ordering::Greater => false,
+        }
+    }
 }
 
 /// The picture of all programs that were on trial.
@@ -28,6 +49,8 @@ pub(super) struct Definition {
 pub(super) struct ProgramsPicture {
     /// Its name beside the documents.
     pub(super) file: String,
+    /// The document with the same as a table, between `<!-- programs -->` and `<!-- end of programs -->`.
+    pub(super) summary: String,
     /// The runs, as of a [`Row`].
     pub(super) runs: Vec<String>,
 }

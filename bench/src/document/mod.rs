@@ -9,7 +9,7 @@ mod run;
 mod write;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -28,6 +28,9 @@ Examples:
 
 A row of docs/results/tables.toml names the run, and what to take from it: a line of its figures, a cell of its tables, or the ratio of two
 configurations.";
+
+const SUMMARY_BEGINS: &str = "<!-- programs -->\n";
+const SUMMARY_ENDS: &str = "<!-- end of programs -->\n";
 
 /// `document`
 #[derive(Clone, Debug, clap::Args)]
@@ -69,6 +72,25 @@ impl DocumentArguments {
         definition.programs.as_ref().map_or(Ok(()), |wanted| self.draw_programs(wanted))
     }
 
+    /// Writes the table of all programs into a document, or checks it.
+    fn write_summary(&self, all: &ProgramsRecord, path: &Path) -> Result<()> {
+        let shown = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+        let parts =
+            text.split_once(SUMMARY_BEGINS).and_then(|(before, rest)| Some((before, rest.split_once(SUMMARY_ENDS)?.1)));
+        let (before, after) = parts.with_context(|| format!("{shown} has no place for the table of programs"))?;
+        let written = format!("{before}{SUMMARY_BEGINS}\n{}\n{SUMMARY_ENDS}{after}", all.summary());
+        if written != text && self.check {
+            bail!(
+                "the programs in {shown} are not as the raw results have them: `hugepilot-bench document` writes them"
+            );
+        }
+        if written != text {
+            fs::write(path, written).with_context(|| format!("cannot write {shown}"))?;
+        }
+        Ok(())
+    }
+
     /// Draws the picture of all programs, or checks it.
     fn draw_programs(&self, wanted: &ProgramsPicture) -> Result<()> {
         let read = |name: &String| -> Result<ProgramsRecord> {
@@ -79,6 +101,7 @@ impl DocumentArguments {
         let all = runs.into_iter().reduce(ProgramsRecord::with).context("the picture of programs names no runs")?;
         let path = self.documents.join(&wanted.file);
         let svg = picture::svg(&all)?;
+        self.write_summary(&all, &self.documents.join(&wanted.summary))?;
         if !self.check {
             return Ok(picture::save(&svg, &path)?);
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::definition::{Definition, Row, TableDefinition};
+use super::definition::{Definition, Row, Rules, TableDefinition};
 use super::run::KeptRun;
 use crate::verdict::Bound;
 
@@ -21,7 +21,7 @@ pub(super) fn write_tables(documents: &mut [String], definition: &Definition, ru
         let place = documents.iter_mut().find_map(|text| text.find(&begin).map(|at| (text, at + begin.len())));
         let (text, start) = place.with_context(|| format!("no document has a line {}", begin.trim()))?;
         let end = text[start..].find(END).with_context(|| format!("the table {} has no end", table.name))?;
-        text.replace_range(start..start + end, &table_text(table, runs, &definition.rules_changed)?);
+        text.replace_range(start..start + end, &table_text(table, runs, &definition.rules)?);
     }
     let begun: usize = documents.iter().map(|text| text.matches("<!-- table: ").count()).sum();
     ensure!(
@@ -35,11 +35,11 @@ pub(super) fn write_tables(documents: &mut [String], definition: &Definition, ru
 /// The runs of a table, in the order of their names.
 type Runs<'a> = BTreeMap<&'a str, KeptRun>;
 
-fn table_text(table: &TableDefinition, runs: &Path, rules_changed: &str) -> Result<String> {
+fn table_text(table: &TableDefinition, runs: &Path, rules: &Rules) -> Result<String> {
     if let Some(copied) = &table.copied {
         let run = KeptRun::open(runs, &copied.run)?;
         let text = run.table(copied).with_context(|| format!("table {}", table.name))?;
-        return Ok(format!("\n{text}\nFrom {}\n", run_text(&copied.run, &run, rules_changed)));
+        return Ok(format!("\n{text}\nFrom {}\n", run_text(&copied.run, &run, rules)));
     }
     let mut opened = Runs::new();
     for row in &table.rows {
@@ -56,7 +56,7 @@ fn table_text(table: &TableDefinition, runs: &Path, rules_changed: &str) -> Resu
     }
     text += "\n";
     for (number, (name, run)) in opened.iter().enumerate() {
-        text += &format!("{}. {}", number + 1, run_text(name, run, rules_changed));
+        text += &format!("{}. {}", number + 1, run_text(name, run, rules));
     }
     Ok(text + "\n")
 }
@@ -89,7 +89,7 @@ fn verdict(verdict: Option<&str>) -> String {
     }
 }
 
-fn run_text(name: &str, run: &KeptRun, rules_changed: &str) -> String {
+fn run_text(name: &str, run: &KeptRun, rules: &Rules) -> String {
     let (_, short) = name.rsplit_once('/').unwrap_or(("", name));
     let link = format!("[{short}](../../bench/runs/{name}.txt)");
     let Some(machine) = &run.machine else { return format!("{link}: a simulation\n") };
@@ -97,7 +97,8 @@ fn run_text(name: &str, run: &KeptRun, rules_changed: &str) -> String {
         Some(by) => format!("`{}`, commit {}", by.command, by.commit),
         None => "command and commit were not recorded".to_owned(),
     };
-    let is_of_before = run.depends_on_rules() && machine.date.as_str() < rules_changed;
+    let commit = machine.measured_by.as_ref().map(|by| by.commit.as_str());
+    let is_of_before = run.depends_on_rules() && rules.are_later_than(&machine.date, commit);
     let note = if is_of_before { "; **before later changes of `decide` or `observe`**" } else { "" };
     format!("{link}: {}, Linux {}, {}; {measured_by}{note}\n", machine.processor, machine.kernel, machine.date)
 }

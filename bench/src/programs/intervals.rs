@@ -61,8 +61,8 @@ impl Picture for ProgramsRecord {
             entry("measured by `hugepilot trial`, with its 95 % interval", GAINED.stroke_width(3), Mark::Line),
         ];
         let names: Vec<&str> = intervals.iter().map(|each| each.program).collect();
-        let area = headed(area, "work for each second of CPU time: what huge pages gain, in percent", &key)?;
-        let mut chart = chart_of_rows(&area, across, "", &names)?;
+        let area = headed(area, "What huge pages gain: work for each second of CPU time", &key)?;
+        let mut chart = chart_of_rows(&area, across, "gain, in percent", &names)?;
         let zero = [(0.0, SegmentValue::Exact(0)), (0.0, SegmentValue::Last)];
         chart.draw_series([PathElement::new(zero, BLACK)])?;
         for (row, Interval { forecast, gained, .. }) in intervals.iter().enumerate() {

@@ -85,6 +85,15 @@ impl ProgramsRecord {
         text
     }
 
+    /// A row for each program, the largest gain first, in Markdown.
+    pub(crate) fn summary(&self) -> String {
+        let mut trials: Vec<&ProgramTrial> = self.trials.iter().collect();
+        let best = |trial: &ProgramTrial| trial.change().map_or(f64::NEG_INFINITY, |change| change.estimate);
+        trials.sort_by(|one, other| best(other).total_cmp(&best(one)));
+        let rows: String = trials.into_iter().map(ProgramTrial::summary).collect();
+        format!("| program | forecast, % | gained, % | memory |\n|---|---|---|---|\n{rows}")
+    }
+
     fn figures(&self) -> Vec<JudgedFigure> {
         let each = self.trials.iter().flat_map(|trial| {
             let width = trial.forecast().map(|gain| (100.0 + gain.high) / (100.0 + gain.low));
@@ -131,6 +140,19 @@ impl ProgramTrial {
         JudgedFigure { text, numbers: told(Some(change)), verdict }
     }
 
+    fn summary(&self) -> String {
+        let (name, _) = self.what.split_once(", ").unwrap_or((&self.what, ""));
+        let forecast = self.forecast().map_or("unknown".to_owned(), |gain| match gain.high > 0.0 {
+            true => format!("{:.1} ({:.1} to {:.1})", gain.likely, gain.low, gain.high),
+            false => "0".to_owned(),
+        });
+        let (gained, memory) = match self.output() {
+            Some(output) => (told(output.change), grown(output.growth)),
+            None => ("not tried: nothing would be promoted".to_owned(), "-".to_owned()),
+        };
+        format!("| {name} | {forecast} | {gained} | {memory} |\n")
+    }
+
     fn row(&self) -> Vec<String> {
         let words = |gain: GainPercent| format!("{:.1} ({:.1} to {:.1})", gain.likely, gain.low, gain.high);
         let forecast = self.forecast().map_or("unknown".to_owned(), words);
@@ -146,12 +168,16 @@ impl ProgramTrial {
             output.pairs.to_string(),
             Nanos((output.seconds * 1e9) as u64).to_string(),
             output.switched_bytes.to_string(),
-            output.growth.map_or("-".to_owned(), |growth| format!("{:+.2} %", 100.0 * growth)),
+            grown(output.growth),
         ]
     }
 }
 
 /// A change in percent, with its interval.
+fn grown(growth: Option<f64>) -> String {
+    growth.map_or("-".to_owned(), |growth| format!("{:+.2} %", 100.0 * growth))
+}
+
 fn told(change: Option<SpeedChange>) -> String {
     let percent = |share: f64| 100.0 * share;
     change.map_or("-".to_owned(), |SpeedChange { estimate, low, high }| {

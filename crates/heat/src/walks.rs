@@ -116,6 +116,32 @@ pub fn scattered<'a>(seen: impl Iterator<Item = SeenPages<'a>> + Clone) -> Optio
     (at_random > in_order).then(|| ((lines - in_order) / (at_random - in_order)).clamp(0.0, 1.0))
 }
 
+/// Regions that tell whether a program goes along addresses.
+const ENOUGH_REGIONS: usize = 32;
+/// A region is full if at least this share of its pages was walked, and empty if at most the rest was.
+const FULL: f64 = 0.9;
+/// Of regions that are walked along addresses, only those at the front of a pass are neither.
+const AT_THE_FRONT: f64 = 0.1;
+
+/// Whether a program walks along addresses, for reads that came too late to see it from cache lines ([`scattered`]): of the regions that were full in
+/// the end, some were full at an earlier read, the others empty, and hardly any partly walked. Random walks fill all regions at once.
+pub fn in_passes<'a>(seen: impl Iterator<Item = SeenPages<'a>>) -> bool {
+    let share =
+        |seen: &SeenPages<'_>, read: usize| f64::from(seen.read_counts[read].walked) / f64::from(seen.observed.max(1));
+    let last = DELAYS.len();
+    let filled: Vec<SeenPages<'_>> = seen.filter(|seen| share(seen, last) >= FULL).collect();
+    (0..last).any(|read| {
+        let was_read = filled.iter().filter(|seen| seen.read_counts[read].delay() > Nanos(0));
+        let (mut full, mut empty, mut all) = (0, 0, 0);
+        for seen in was_read {
+            let share = share(seen, read);
+            (full, empty, all) = (full + usize::from(share >= FULL), empty + usize::from(share <= 1.0 - FULL), all + 1);
+        }
+        let few = all as f64 * AT_THE_FRONT;
+        all >= ENOUGH_REGIONS && (all - full - empty) as f64 <= few && full as f64 >= few && empty as f64 >= few
+    })
+}
+
 fn walked_by<'a>(read: usize, seen: impl Iterator<Item = SeenPages<'a>>) -> u64 {
     seen.map(|seen| u64::from(seen.early[read].walked)).sum()
 }
@@ -205,6 +231,26 @@ mod tests {
         // Of all 51,200 pages that the last read saw, fewer are distinguishable from the TLB's.
         assert!((share(25_600.0) - 0.05).abs() < 0.01, "{}", share(25_600.0));
         assert_eq!((share(51_200.0), certain_share(seen(&reads), 0.0, 0.0)), (0.0, 0.0));
+    }
+
+    #[test]
+    fn passes_are_seen_however_late_the_first_read_comes() {
+        let at = |early: u32, last: u32| {
+            let mut read_counts = ReadCounts::default();
+            read_counts[4] = ReadCount::new(Nanos(24_000_000), early);
+            read_counts[DELAYS.len()] = ReadCount::new(Nanos(100_000_000), last);
+            Read { early: EarlyReads::default(), read_counts }
+        };
+        let of = |reads: &[(usize, u32, u32)]| {
+            let reads: Vec<Read> =
+                reads.iter().flat_map(|&(count, early, last)| (0..count).map(move |_| at(early, last))).collect();
+            in_passes(seen(&reads))
+        };
+        assert!(of(&[(180, 512, 512), (2, 200, 512), (74, 0, 512)]), "a stream");
+        assert!(!of(&[(256, 360, 512)]), "at random");
+        assert!(!of(&[(100, 512, 512), (156, 0, 40)]), "hot and cold memory");
+        assert!(!of(&[(100, 512, 512), (156, 200, 500)]), "hot and lukewarm memory");
+        assert!(!of(&[(20, 512, 512), (10, 0, 512)]), "too few to tell");
     }
 
     proptest! {

@@ -14,7 +14,8 @@ impl Watch<'_> {
     /// Corrects, for each of the batches observed one after the other, what observing did to the program; and bounds the walks. `price`: what a first
     /// walk costs the program on this machine.
     pub(super) fn bound_walks(&mut self, batches: &[Range<usize>], busy_cpus: f64) -> Walks {
-        let scattered = walks::scattered(self.seen(0..self.regions.len()));
+        let all = || self.seen(0..self.regions.len());
+        let scattered = walks::scattered(all()).or_else(|| walks::in_passes(all()).then_some(0.0));
         let mut bounds = Walks { scattered, ..Walks::default() };
         // All batches share one TLB, and a program that keeps doing the same keeps the same pages in it.
         let (tlb_entries, all_pages) =

@@ -7,6 +7,9 @@ use heat::{Heat, Region};
 
 use crate::decide::{Limits, Reason};
 
+/// Of walks that go along addresses, so large a share at most does not.
+const MOSTLY_IN_ORDER: f64 = 0.1;
+
 /// The first reason that applies; None if the region is a candidate for promotion.
 ///
 /// `walks_are_cheap`: why all page walks of the process together cost it next to nothing, if they do.
@@ -73,7 +76,8 @@ pub(super) fn why_walks_are_cheap(heat: &Heat, walk_share: Option<f64>, limits: 
     }
     let scattered = heat.walks.scattered?;
     let cost = scattered + (1.0 - scattered) * Limits::IN_ORDER;
-    walk_share.is_some_and(|share| below(share * cost)).then_some(Reason::InOrder)
+    let is_in_order = scattered < MOSTLY_IN_ORDER && walk_share? * cost < Limits::MIN_IN_ORDER_SHARE;
+    is_in_order.then_some(Reason::InOrder)
 }
 
 /// TLB entries taken by the pages walked in the window; for a sample, scaled to the size of the program.
