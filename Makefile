@@ -12,7 +12,9 @@ LIBDIR := lib
 UNIT := lib/systemd/system/hugepilot.service
 # A private directory, where hugepilot searches for it.
 PRELOAD := lib/hugepilot/libhugepilot_preload.so
-DASHBOARD := share/hugepilot/grafana.json
+# What a fleet's Prometheus and Grafana take.
+RULES := share/hugepilot/prometheus-rules.yml
+DASHBOARDS := share/hugepilot/grafana
 SCHEMA := share/hugepilot/report.schema.json
 BASH_COMPLETIONS := share/bash-completion/completions
 ZSH_COMPLETIONS := share/zsh/site-functions
@@ -189,11 +191,10 @@ research: can-be-root build ## what papers found, by simulations and small model
 	$(RESEARCH) sort --keep
 
 .PHONY: docs
-docs: deps-rust ## the book of docs/, with search, in target/book; installs mdBook for it
-	@command -v mdbook > /dev/null || cargo install --locked mdbook \
+docs: deps-rust ## the book of docs/, with search, in target/book/docs; installs mdBook for it
+	@command -v mdbook > /dev/null || cargo install --locked mdbook@0.4.52 \
 	  || { echo "mdBook is missing, and cargo could not install it (see above)" >&2; exit 1; }
-	mdbook build docs
-	@echo "target/book/index.html"
+	@scripts/book
 
 .PHONY: lint
 lint: deps-build deps-lint deps-windows-target ## house rules, format, clippy; for Windows, too
@@ -228,7 +229,8 @@ install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, comple
 	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(FISH_COMPLETIONS) $(PROGRAMS)/manual/completions/*.fish
 	sed 's|/usr/local/sbin/|$(PREFIX)/sbin/|' integrations/systemd/hugepilot.service \
 	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(UNIT)
-	$(INSTALL_SUDO) install -D -m 644 integrations/grafana/hugepilot.json $(INTO)/$(DASHBOARD)
+	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(DASHBOARDS) integrations/grafana/*.json
+	$(INSTALL_SUDO) install -D -m 644 integrations/prometheus/rules.yml $(INTO)/$(RULES)
 	$(INSTALL_SUDO) install -D -m 644 docs/reference/report.schema.json $(INTO)/$(SCHEMA)
 	$(INSTALL_SUDO) install -D -s -m 644 $(PROGRAMS)/libhps.so $(INTO)/$(LIBDIR)/libhps.so.$(VERSION)
 	$(INSTALL_SUDO) ln -sf libhps.so.$(VERSION) $(INTO)/$(LIBDIR)/libhps.so.0
@@ -243,12 +245,12 @@ install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, comple
 
 .PHONY: uninstall
 uninstall: ## remove it
-	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot sbin/hugepilotd $(UNIT) $(DASHBOARD) $(SCHEMA) $(PRELOAD) include/hps.h \
+	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot sbin/hugepilotd $(UNIT) $(RULES) $(DASHBOARDS)/*.json $(SCHEMA) $(PRELOAD) include/hps.h \
 	  $(LIBDIR)/libhps.so.$(VERSION) $(LIBDIR)/libhps.so.0 $(LIBDIR)/libhps.so $(LIBDIR)/libhps.a $(LIBDIR)/pkgconfig/hps.pc \
 	  share/man/man1/hugepilot.1 share/man/man1/hugepilot-*.1 share/man/man3/hps.3 share/man/man5/hugepilot.toml.5 share/man/man8/hugepilotd.8 \
 	  $(BASH_COMPLETIONS)/hugepilot $(ZSH_COMPLETIONS)/_hugepilot $(FISH_COMPLETIONS)/hugepilot.fish \
 	  $(BASH_COMPLETIONS)/hugepilotd $(ZSH_COMPLETIONS)/_hugepilotd $(FISH_COMPLETIONS)/hugepilotd.fish
-	for each in share/hugepilot lib/hugepilot; do \
+	for each in $(DASHBOARDS) share/hugepilot lib/hugepilot; do \
 	  ! [ -d $(INTO)/$$each ] || $(INSTALL_SUDO) rmdir --ignore-fail-on-non-empty $(INTO)/$$each; done
 
 .PHONY: deb

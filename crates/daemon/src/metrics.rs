@@ -19,7 +19,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::metrics::series::by_series;
+use crate::metrics::series::{by_series, labels};
 
 /// The HTTP content type of this format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -123,6 +123,9 @@ const TARGET_GAUGES: &[Gauge<TargetState>] = &[
         "Memory that would be put on huge pages in a target that is only observed",
         |target| target.forecast.and_then(|forecast| bytes(forecast.would_pay_bytes)),
     ),
+    gauge("hugepilot_target_busy_cpus", "Processors that a target kept busy at its last scan", |target| {
+        target.busy_cpus
+    }),
     gauge("hugepilot_target_promoting", "1 if what pays is promoted in a target, 0 if it is only observed", |target| {
         Some(flag(target.mode != PilotMode::Observe))
     }),
@@ -172,7 +175,7 @@ struct Moment {
 impl Moment {
     fn of(mut state: State) -> Self {
         let targets = &mut state.targets;
-        // Labels identify a series, and of two processes with one id only the later can still be alive.
+        // Of two processes with one id only the later can still be alive.
         targets.sort_by_key(|target| (target.pid, Reverse(target.start_ticks)));
         targets.dedup_by_key(|target| target.pid);
         let living = targets.len();
@@ -250,26 +253,22 @@ fn encode_targets(
     targets
         .iter()
         .filter_map(|target| Some((target, (gauge.value)(target)?)))
-        .try_for_each(|(target, value)| metric.encode_family(&labels(target))?.encode_gauge(&value))
+        .try_for_each(|(target, value)| metric.encode_family(&pairs(target))?.encode_gauge(&value))
+}
+
+/// Its labels as they are written.
+fn pairs(target: &TargetState) -> Vec<(String, String)> {
+    labels(target).into_iter().collect()
 }
 
 fn encode_targets_held_back(targets: &[TargetState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "1 while nothing is promoted in a target because of its control group's memory";
     let mut metric = encoder.encode_descriptor("hugepilot_target_held_back", help, None, MetricType::Gauge)?;
     targets.iter().filter_map(|target| Some((target, target.held_back?))).try_for_each(|(target, why)| {
-        let mut labels = labels(target);
+        let mut labels = pairs(target);
         labels.push(("reason".to_owned(), name(why)));
         metric.encode_family(&labels)?.encode_gauge(&1.0)
     })
-}
-
-/// Those that its control group was assigned, or else the process.
-fn labels(target: &TargetState) -> Vec<(String, String)> {
-    if target.labels.is_empty() {
-        vec![("pid".to_owned(), target.pid.to_string()), ("name".to_owned(), target.name.clone())]
-    } else {
-        target.labels.clone().into_iter().collect()
-    }
 }
 
 #[cfg(test)]

@@ -191,14 +191,13 @@ fn everything_at_once_is_understood_too() {
         of_kind(&documents, kind);
     }
     assert_eq!(of_kind(&documents, "ServiceMonitor")["spec"]["endpoints"][0]["honorLabels"], true);
-    let rules = of_kind(&documents, "PrometheusRule")["spec"]["groups"][0]["rules"].as_array().expect("rules").len();
-    assert!(rules >= 5, "{rules}");
-    let dashboard = documents
-        .iter()
-        .filter_map(|document| document["data"]["hugepilot.json"].as_str())
-        .next()
-        .expect("a dashboard");
-    assert!(serde_json::from_str::<Value>(dashboard).is_ok());
+    let groups = of_kind(&documents, "PrometheusRule")["spec"]["groups"].as_array().expect("groups");
+    let rules: usize = groups.iter().map(|group| group["rules"].as_array().expect("rules").len()).sum();
+    assert!(rules >= 12, "{rules}");
+    for name in ["hugepilot.json", "what-would-pay.json", "what-it-did.json"] {
+        let dashboard = documents.iter().find_map(|document| document["data"][name].as_str()).expect("a dashboard");
+        assert!(serde_json::from_str::<Value>(dashboard).is_ok(), "{name}");
+    }
 }
 
 #[test]

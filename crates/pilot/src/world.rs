@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decide::{OwnPressure, WhoWaits};
 use crate::forecast::{Estimator, Gauges};
+use crate::programs::Place;
 use crate::scope::{Enrolled, Scope};
 
 /// A region to promote.
@@ -131,6 +132,9 @@ pub trait World {
     /// What to estimate a process's gain with if it walks for so much memory: with costs as measured here since boot, otherwise as other machines
     /// showed. Measures nothing.
     fn estimator(&mut self, process: Process, footprint: Bytes) -> Estimator;
+
+    /// Where a process runs.
+    fn place(&self, process: Process) -> Place;
 
     /// Begins to count what the processor and the scheduler say about a process; None where nothing does.
     fn gauges(&self, process: Process) -> Option<Gauges>;

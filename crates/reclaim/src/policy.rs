@@ -341,18 +341,18 @@ mod tests {
     }
 
     /// The stock of these tests has a few bytes, which nobody would write without a unit.
-    fn amount(text: &str) -> SizeOrShare {
+    fn written(text: &str) -> SizeOrShare {
         text.parse().map(|bytes| SizeOrShare::Size(Bytes(bytes))).unwrap_or_else(|_| text.parse().unwrap())
     }
 
     #[test]
     fn rates_are_of_what_a_class_holds_or_of_the_machine() {
         let mut policies = policies();
-        policies.classes[MemoryUse::UnmappedCache].rate = amount("3%ram");
-        policies.classes[MemoryUse::MappedFiles].rate = amount("7");
+        policies.classes[MemoryUse::UnmappedCache].rate = written("3%ram");
+        policies.classes[MemoryUse::MappedFiles].rate = written("7");
         let due = policies.due(&stock(), MINUTE);
         assert_eq!((due[MemoryUse::UnmappedCache], due[MemoryUse::MappedFiles]), (Bytes(30), Bytes(7)));
-        policies.classes[MemoryUse::MappedFiles].rate = amount("1G");
+        policies.classes[MemoryUse::MappedFiles].rate = written("1G");
         assert_eq!(policies.due(&stock(), MINUTE)[MemoryUse::MappedFiles], Bytes(100), "there is no more");
     }
 
@@ -380,7 +380,7 @@ mod tests {
     fn nothing_is_reclaimed_while_enough_is_free() {
         let is_met = |free_below: Option<&str>, huge_below: Option<&str>| {
             let policies =
-                Policies { free_below: free_below.map(amount), huge_below: huge_below.map(amount), ..policies() };
+                Policies { free_below: free_below.map(written), huge_below: huge_below.map(written), ..policies() };
             let made = after_a_minute(&policies, &stock(), &[FILES]);
             assert_eq!(made.batches.is_empty(), reason(&made, MemoryUse::Code) == ReclaimReason::EnoughFree);
             made.batches.is_empty()
@@ -395,7 +395,7 @@ mod tests {
     fn no_more_is_reclaimed_than_is_missing() {
         let taken = |free_below: &str, huge_below: Option<&str>| {
             let policies =
-                Policies { free_below: Some(amount(free_below)), huge_below: huge_below.map(amount), ..policies() };
+                Policies { free_below: Some(written(free_below)), huge_below: huge_below.map(written), ..policies() };
             let each: Vec<Uses> = FILES.iter().map(only).collect();
             after_a_minute(&policies, &stock(), &each).batches.iter().map(|batch| batch.bytes.0).sum::<u64>()
         };
@@ -408,7 +408,7 @@ mod tests {
     fn where_the_host_takes_what_is_free_a_preset_keeps_little() {
         let mark = |total, host_takes_free, given: Option<&str>| {
             let mut policies = Preset::Database.policies();
-            policies.set_marks(given.map(amount), None);
+            policies.set_marks(given.map(written), None);
             policies.marks(&Stock { total: Bytes(total), host_takes_free, ..stock() }).0
         };
         let share = Bytes(64 << 30).share(0.2);

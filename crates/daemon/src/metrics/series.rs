@@ -1,8 +1,8 @@
 //! Which targets share a series.
 //!
-//! Owns: the sum of targets whose control group was assigned the same labels. Never touches: metrics' names.
+//! Owns: the labels of a target, and the sum of those with the same ones. Never touches: metrics' names.
 //!
-//! A container that restarts keeps its series, and one that starts processes without end adds none.
+//! A service or container that restarts keeps its series, and one that starts processes without end adds none.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,15 +10,22 @@ use std::collections::BTreeMap;
 use heat::units::Bytes;
 use pilot::engine::shared_state::{ForecastState, TargetState};
 
-/// Targets without labels each for itself, then one for each set of labels.
-pub(super) fn by_series(targets: Vec<TargetState>) -> Vec<TargetState> {
-    let (mut single, labelled): (Vec<_>, Vec<_>) = targets.into_iter().partition(|target| target.labels.is_empty());
-    let mut groups: BTreeMap<BTreeMap<String, String>, Vec<TargetState>> = BTreeMap::new();
-    for target in labelled {
-        groups.entry(target.labels.clone()).or_default().push(target);
+/// The labels that its control group was assigned, or else its name and where it runs.
+pub(super) fn labels(target: &TargetState) -> BTreeMap<String, String> {
+    if !target.labels.is_empty() {
+        return target.labels.clone();
     }
-    single.extend(groups.into_values().filter_map(together));
-    single
+    let own = [("name", Some(&target.name)), ("unit", target.unit.as_ref()), ("container", target.container.as_ref())];
+    own.into_iter().filter_map(|(label, value)| Some((label.to_owned(), value?.clone()))).collect()
+}
+
+/// One for each set of labels.
+pub(super) fn by_series(targets: Vec<TargetState>) -> Vec<TargetState> {
+    let mut groups: BTreeMap<BTreeMap<String, String>, Vec<TargetState>> = BTreeMap::new();
+    for target in targets {
+        groups.entry(labels(&target)).or_default().push(target);
+    }
+    groups.into_values().filter_map(together).collect()
 }
 
 /// The sum of what can be added up; the rest is that of the largest.
@@ -39,6 +46,7 @@ fn together(mut targets: Vec<TargetState>) -> Option<TargetState> {
         walks_per_second_before: add_known(|target| target.walks_per_second_before),
         walks_per_second: add_known(|target| target.walks_per_second),
         walks_saved_per_second: add(|target| target.walks_saved_per_second),
+        busy_cpus: add_known(|target| target.busy_cpus),
         faults_per_second: add(|target| target.faults_per_second),
         forecast: forecasts().next().map(|of_largest| ForecastState {
             gain_percent: of_largest.gain_percent,
@@ -75,7 +83,32 @@ mod tests {
             target(5, "", 20),
         ]);
         let shown: Vec<_> = series.iter().map(|target| (target.pid, target.rss_bytes.0)).collect();
-        assert_eq!(shown, [(2, 20), (5, 20), (4, 50), (3, 30)]);
+        assert_eq!(shown, [(2, 40), (4, 50), (3, 30)], "those without labels have one name");
+    }
+
+    #[test]
+    fn what_runs_in_different_places_is_told_apart() {
+        let of = |pid, unit: Option<&str>, container: Option<&str>| TargetState {
+            pid,
+            name: "postgres".to_owned(),
+            unit: unit.map(str::to_owned),
+            container: container.map(str::to_owned),
+            ..TargetState::default()
+        };
+        let one = of(1, Some("a.service"), None);
+        assert_eq!(
+            labels(&one),
+            [("name", "postgres"), ("unit", "a.service")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into()
+        );
+        let series = by_series(vec![
+            one.clone(),
+            of(2, Some("b.service"), None),
+            of(3, None, Some("0123")),
+            of(4, Some("a.service"), None),
+        ]);
+        assert_eq!(series.len(), 3);
     }
 
     #[test]

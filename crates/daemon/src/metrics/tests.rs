@@ -12,12 +12,19 @@ use super::*;
 
 const BOOK: &str = include_str!("../../../../docs/reference/metrics.md");
 const DASHBOARD: &str = include_str!("../../../../integrations/grafana/hugepilot.json");
+const RULES: &str = include_str!("../../../../integrations/prometheus/rules.yml");
+const FLEET: [&str; 2] = [
+    include_str!("../../../../integrations/grafana/what-would-pay.json"),
+    include_str!("../../../../integrations/grafana/what-it-did.json"),
+];
 
 fn state() -> State {
     let cache = TargetState {
         pid: 4242,
         start_ticks: 7,
         name: "memcached".to_owned(),
+        unit: Some("memcached.service".to_owned()),
+        busy_cpus: Some(1.5),
         rss_bytes: Bytes(3 << 30),
         huge_bytes: Bytes(2 << 30),
         promoted_bytes: Bytes(1 << 30),
@@ -83,10 +90,18 @@ fn without_limits_and_scans_there_are_no_numbers_for_them() {
 
 #[test]
 fn the_largest_targets_are_shown_and_the_others_counted() {
-    let target = |pid: u32| TargetState { pid, huge_bytes: Bytes(u64::from(pid) << 21), ..TargetState::default() };
+    let target = |pid: u32| TargetState {
+        pid,
+        name: pid.to_string(),
+        huge_bytes: Bytes(u64::from(pid) << 21),
+        ..TargetState::default()
+    };
     let families = parse(&open_metrics(State { targets: (1..=1_003).map(target).collect(), ..State::default() }));
     let shown = &families["hugepilot_target_huge_bytes"].samples;
-    assert_eq!((shown.len(), shown[0].labels["pid"].as_str(), shown[999].labels["pid"].as_str()), (1_000, "1003", "4"));
+    assert_eq!(
+        (shown.len(), shown[0].labels["name"].as_str(), shown[999].labels["name"].as_str()),
+        (1_000, "1003", "4")
+    );
     let whole = |name| families[name].samples[0].value;
     assert_eq!((whole("hugepilot_targets"), whole("hugepilot_targets_not_shown")), (1_003.0, 3.0));
 }
@@ -148,6 +163,25 @@ fn the_dashboard_shows_every_metric_and_no_other() {
 }
 
 #[test]
+fn rules_and_dashboards_of_a_fleet_ask_for_what_there_is() {
+    let recorded: BTreeSet<String> =
+        RULES.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).flat_map(metrics_in).collect();
+    let of_the_agent = |name: &String| name.starts_with("hugepilot_agent_");
+    let written: BTreeSet<String> =
+        parse(&open_metrics(state())).into_values().flat_map(|family| family.queried).chain(recorded).collect();
+    // Not in the names of groups, or in text for people.
+    let asked = RULES.lines().filter(|line| !line.contains("name: ") && !line.contains("description: "));
+    let mut asked: Vec<String> = asked.flat_map(metrics_in).collect();
+    for dashboard in FLEET {
+        let dashboard: Value = serde_json::from_str(dashboard).expect("valid JSON");
+        asked.extend(dashboard["panels"].as_array().expect("panels").iter().flat_map(expressions).flat_map(metrics_in));
+    }
+    assert!(asked.len() > 30, "{asked:?}");
+    asked.retain(|name| !written.contains(name) && !of_the_agent(name));
+    assert!(asked.is_empty(), "asked for, but never written: {asked:?}");
+}
+
+#[test]
 fn the_book_lists_every_metric_and_no_other() {
     let listed: Vec<&str> = BOOK.lines().filter(|line| line.starts_with("| `")).collect();
     let families = parse(&open_metrics(state()));
@@ -162,16 +196,18 @@ fn the_book_lists_every_metric_and_no_other() {
 }
 
 #[test]
-fn panels_of_the_dashboard_have_ids_of_their_own_and_do_not_overlap() {
-    let dashboard: Value = serde_json::from_str(DASHBOARD).expect("valid JSON");
-    let mut ids = BTreeSet::new();
-    let mut taken = BTreeSet::new();
-    for panel in dashboard["panels"].as_array().expect("panels") {
-        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{panel}");
-        let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().expect("a place"));
-        assert!(x + w <= 24, "wider than Grafana's grid: {}", panel["title"]);
-        for place in (x..x + w).flat_map(|column| (y..y + h).map(move |row| (column, row))) {
-            assert!(taken.insert(place), "{} overlaps", panel["title"]);
+fn panels_of_a_dashboard_have_ids_of_their_own_and_do_not_overlap() {
+    for dashboard in FLEET.into_iter().chain([DASHBOARD]) {
+        let dashboard: Value = serde_json::from_str(dashboard).expect("valid JSON");
+        let mut ids = BTreeSet::new();
+        let mut taken = BTreeSet::new();
+        for panel in dashboard["panels"].as_array().expect("panels") {
+            assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{panel}");
+            let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().expect("a place"));
+            assert!(x + w <= 24, "wider than Grafana's grid: {}", panel["title"]);
+            for place in (x..x + w).flat_map(|column| (y..y + h).map(move |row| (column, row))) {
+                assert!(taken.insert(place), "{} overlaps", panel["title"]);
+            }
         }
     }
 }

@@ -179,7 +179,7 @@ fn what_to_try(
     args: &TrialArgs,
 ) -> anyhow::Result<(Round, Expected)> {
     let observing = terminal::spinner(format!("observing process {}", process.pid));
-    let (round, gauged) = most_of_several(pilot, process, children)?;
+    let (round, gauged) = middle_of_several(pilot, process, children)?;
     drop(observing);
     let estimator = estimator(process, round.family.footprint, &args.forecast);
     let Round { plan, heat, family, .. } = &round;
@@ -218,18 +218,17 @@ fn ensure_splits(pilot: &mut Pilot<'_>, process: Process, round: &Round) -> anyh
     Ok(())
 }
 
-/// Observes several times, and takes the round in which the plan saves most: whatever else the machine does can only hide page walks.
-fn most_of_several(pilot: &mut Pilot<'_>, process: Process, children: bool) -> anyhow::Result<(Round, Gauged)> {
-    let mut most: Option<(Round, Gauged)> = None;
+/// Observes several times, and takes the round in the middle by what its plan saves: others hide page walks, and a few reads overstate them.
+fn middle_of_several(pilot: &mut Pilot<'_>, process: Process, children: bool) -> anyhow::Result<(Round, Gauged)> {
+    let mut rounds = Vec::new();
     for _ in 0..OBSERVATIONS {
         let mut gauges = Gauges::start(process.pid);
         let round = pilot.scan(process, children, &Spent::default())?;
-        let saves = round.plan.walks_saved_per_second();
-        if most.as_ref().is_none_or(|(most, _)| saves > most.plan.walks_saved_per_second()) {
-            most = Some((round, gauges.read()));
-        }
+        rounds.push((round, gauges.read()));
     }
-    Ok(most.expect("there is more than one observation"))
+    let saves = |(round, _): &(Round, Gauged)| round.plan.walks_saved_per_second();
+    rounds.sort_by(|one, other| saves(one).total_cmp(&saves(other)));
+    Ok(rounds.swap_remove(OBSERVATIONS / 2))
 }
 
 /// Keeps what came beside what was expected; a forecast does without it where that fails.

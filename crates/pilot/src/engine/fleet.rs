@@ -272,6 +272,7 @@ impl Fleet {
                 let mut member = Member::new(now, weight, splits_free);
                 // What others may have depends on what this one has, even before its first scan.
                 member.restore(process, pilot);
+                member.place = pilot.world.place(process);
                 member
             });
             member.enroll(weight, mode, assigned.as_ref(), now);
@@ -446,6 +447,7 @@ impl Fleet {
             return Ok(None);
         }
         self.tracker = Some(heat.tracker);
+        self.members.get_mut(&process).expect("still known").busy_cpus = heat.busy_cpus;
         self.pilot_summary.counts.scans += 1;
         Ok(Some((heat, faults)))
     }

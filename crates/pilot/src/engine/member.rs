@@ -25,6 +25,7 @@ use crate::engine::shared::{Piece, SharedView, mapped_small};
 use crate::engine::shared_state::ForecastState;
 use crate::engine::terms::Terms;
 use crate::engine::unfinished::Unfinished;
+use crate::programs::Place;
 use crate::scope::PilotMode;
 use crate::world::Promoted;
 
@@ -50,6 +51,8 @@ const WORTH_RELIEF: u16 = 64;
 /// One process.
 pub(super) struct Member {
     pub(super) name: String,
+    /// Where it ran when it was first seen.
+    pub(super) place: Place,
     pub(super) uid: u32,
     /// Shared memory that it has touched.
     pub(super) shared_rss: Bytes,
@@ -64,6 +67,8 @@ pub(super) struct Member {
     pub(super) terms: Terms,
     /// What it would gain, where it is only observed.
     pub(super) forecast: Option<ForecastState>,
+    /// The processors that it kept busy at its last scan.
+    pub(super) busy_cpus: Option<f64>,
     pub(super) next_scan: Instant,
     /// Others wait for what it promotes for them; it goes first.
     pub(super) is_awaited: bool,
@@ -104,6 +109,7 @@ impl Member {
     pub(super) fn new(now: Instant, weight: f64, splits_free: bool) -> Self {
         Self {
             name: String::new(),
+            place: Place::default(),
             uid: 0,
             shared_rss: Bytes(0),
             private_rss: Bytes(0),
@@ -114,6 +120,7 @@ impl Member {
             mode: PilotMode::default(),
             terms: Terms::default(),
             forecast: None,
+            busy_cpus: None,
             next_scan: now,
             is_awaited: false,
             interval: SOONEST,

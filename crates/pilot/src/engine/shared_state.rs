@@ -130,6 +130,12 @@ pub struct TargetState {
     pub start_ticks: u64,
     /// The process's name.
     pub name: String,
+    /// The systemd service or scope that it runs in.
+    #[serde(default)]
+    pub unit: Option<String>,
+    /// The first digits of its container's id.
+    #[serde(default)]
+    pub container: Option<String>,
     /// The owner of the process.
     pub uid: u32,
     /// Its weight against other targets when memory on huge pages is divided by weight.
@@ -146,6 +152,9 @@ pub struct TargetState {
     /// What it would gain, where it is only observed and has been scanned.
     #[serde(default)]
     pub forecast: Option<ForecastState>,
+    /// The processors that it kept busy at the last scan; None before that.
+    #[serde(default)]
+    pub busy_cpus: Option<f64>,
     /// Whether it is paused on request.
     pub paused: bool,
     /// Resident memory.

@@ -14,7 +14,7 @@ use kernel::target::Process;
 use kernel::{KernelError, Root, accounts};
 use serde::Serialize;
 
-pub(crate) use self::place::Place;
+pub use self::place::Place;
 
 /// What processes have in common that are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -10,11 +10,11 @@ const SHOWN_OF_ID: usize = 12;
 
 /// Where a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// The first digits of the container's id.
-    pub(crate) container: Option<String>,
+    pub container: Option<String>,
     /// The systemd service or scope.
-    pub(crate) service: Option<String>,
+    pub service: Option<String>,
 }
 
 impl Place {

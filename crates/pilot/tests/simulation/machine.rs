@@ -21,6 +21,7 @@ use kernel::target::{Process, TargetError};
 use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use pilot::decide::OwnPressure;
 use pilot::forecast::{Estimator, Gauges};
+use pilot::programs::Place;
 use pilot::scope::{Enrolled, Scope};
 use pilot::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
@@ -412,6 +413,10 @@ impl World for Handle {
 
     fn estimator(&mut self, _process: Process, _footprint: Bytes) -> Estimator {
         Estimator::of_model(WalkCost::UNCALIBRATED)
+    }
+
+    fn place(&self, _: Process) -> Place {
+        Place::default()
     }
 
     fn gauges(&self, _: Process) -> Option<Gauges> {
