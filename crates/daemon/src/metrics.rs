@@ -24,7 +24,7 @@ use crate::metrics::series::{by_series, labels};
 /// The HTTP content type of this format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Targets listed, those with the most huge pages first: a collector stores a dozen series for each. Those with the same labels count as one.
+/// Targets listed, those with the most on huge pages or to be put there first: a collector stores a dozen series for each. Those with the same labels count as one.
 const MOST_TARGETS: usize = 1_000;
 
 /// A number that may rise and fall, and how to read it; None omits it.
@@ -180,7 +180,8 @@ impl Moment {
         targets.dedup_by_key(|target| target.pid);
         let living = targets.len();
         *targets = by_series(std::mem::take(targets));
-        targets.sort_by_key(|target| Reverse(target.huge_bytes));
+        let would_pay = |target: &TargetState| target.forecast.map_or(Bytes(0), |forecast| forecast.would_pay_bytes);
+        targets.sort_by_key(|target| Reverse(target.huge_bytes + would_pay(target)));
         let targets_not_shown = targets.len().saturating_sub(MOST_TARGETS);
         targets.truncate(MOST_TARGETS);
         Self { state, targets: living, targets_not_shown }
@@ -199,8 +200,8 @@ impl Collector for Moment {
         }
         encode_refused(&self.state.counts, &mut encoder)?;
         encode_collapses(&self.state.counts, self.state.budget.busy_ns, &mut encoder)?;
-        encode_gauge("hugepilot_targets", "Targets that live", Some(self.targets as f64), &mut encoder)?;
-        let help = "Targets with so little on huge pages that they are not told one by one";
+        encode_gauge("hugepilot_targets", "Live targets", Some(self.targets as f64), &mut encoder)?;
+        let help = "Sets of labels left out because there are more than 1,000, those with the least on huge pages or to be put there";
         encode_gauge("hugepilot_targets_not_shown", help, Some(self.targets_not_shown as f64), &mut encoder)?;
         TARGET_GAUGES.iter().try_for_each(|gauge| encode_targets(gauge, &self.state.targets, &mut encoder))?;
         encode_targets_held_back(&self.state.targets, &mut encoder)

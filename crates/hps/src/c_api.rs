@@ -3,8 +3,8 @@
 //! Owns: what crosses into C and back: pointers, errno, structs whose size tells their version. Never touches: anything else; each function
 //! translates, and calls what the other modules offer to Rust.
 //!
-//! Every function may be called from any thread at any time, also from callbacks, but not from a signal handler. A process has one
-//! tracking. A forked child has none of its parent's and may begin its own.
+//! Every function may be called from any thread at any time, also from callbacks, but not from a signal handler. A process is
+//! tracked once at a time. A forked child has none of its parent's and may begin its own.
 #![allow(unsafe_code)]
 #![allow(non_camel_case_types, reason = "these are C's names")]
 
@@ -32,8 +32,8 @@ pub const HPS_HANDLE: u32 = 0;
 pub const HPS_WAIT: u32 = 1;
 /// Flag: after `hps_disable_track` the process stays registered, and is tracked again when its walks have risen.
 pub const HPS_WAKE: u32 = 1;
-/// Flag: without a daemon, watch the process's own writes to the ranges of interest (Linux 6.7). What is mapped there later is watched from
-/// the next scan on.
+/// Flag: where no daemon answers, see the pages of `ranges` that this process writes (Linux 6.7), not those that it only reads; a daemon that
+/// comes later is preferred. It needs ranges. What is mapped in them later is watched from the next scan on.
 pub const HPS_OWN_WRITES: u32 = 2;
 /// Flag of an arena: forked children may use it too, for which it takes nothing from the pool of reserved huge pages.
 pub const HPS_ARENA_FORK: u32 = 1;
@@ -59,11 +59,12 @@ pub struct hps_options {
     pub mode: u32,
     /// The real-time signal by which the daemon tells of a new list; 0: `SIGRTMIN + 4`.
     pub signal: i32,
-    /// A page is active that was used within so many milliseconds, and lists come at most so often; 0: 1000.
+    /// A page counts as active if it was used within this many milliseconds; lists come no more often than that. 0: 1000.
     pub interval_ms: u32,
-    /// The list comes when at least so many base pages are active; 0: 512.
+    /// No list comes while fewer base pages than this are active; 0: 512, which is 2 MiB. A small program tries it out with 1.
     pub threshold_pages: u64,
-    /// Where pages count, at most 32 ranges; NULL: everywhere. Copied.
+    /// Where pages count, at most 32 ranges, which need not be aligned; NULL: in all of the process, its stacks and the C library's heap
+    /// included, so that `judge` must keep what is not the application's to move. To change them, end tracking and begin anew. Copied.
     pub ranges: *const Range,
     /// How many ranges there are.
     pub ranges_count: u64,
@@ -95,7 +96,7 @@ pub struct hps_region {
 }
 
 /// What an application knows of its own memory. Each function may be NULL. They are called one at a time, on the library's thread or on
-/// the one in `hps_wait_signal`, with no lock of the library's held.
+/// the one in `hps_wait_signal`, with no lock of the library's held. They must return: no exception, no longjmp.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hps_functions {
@@ -103,15 +104,16 @@ pub struct hps_functions {
     pub size: u32,
     /// 0.
     pub reserved: u32,
-    /// Given to each function. The application's, and must stay until tracking ended or other functions were set.
+    /// Given to each function. The application's, and must stay until tracking has ended (`hps_disable_track` waits for a function that runs);
+    /// resting (`HPS_WAKE`) is not the end.
     pub context: *mut c_void,
     /// Before a list is worked through: all active pages, ascending, the library's and there until this returns.
     pub begin: Option<unsafe extern "C" fn(context: *mut c_void, pages: *const Page, count: u64)>,
     /// What is to be done with a region: `HPS_KEEP`, `HPS_CONVERT` or `HPS_COMPACT`. Regions come in the order of their walks, most first. NULL:
     /// `hps_judge`.
     pub judge: Option<unsafe extern "C" fn(context: *mut c_void, region: *const hps_region) -> c_int>,
-    /// Moves the hot objects of a region elsewhere, such as into an arena. Returns the bytes moved, or a negative errno. NULL: such regions
-    /// are kept.
+    /// Moves the hot objects of a region elsewhere, such as into an arena. Returns the bytes moved, 0 if nothing could be, or a negative errno,
+    /// by which the region counts as refused. NULL: such regions are kept.
     pub compact: Option<unsafe extern "C" fn(context: *mut c_void, region: *const hps_region) -> i64>,
     /// After a list was worked through; the report is the library's and there until this returns.
     pub end: Option<unsafe extern "C" fn(context: *mut c_void, report: *const Report)>,
@@ -237,7 +239,7 @@ fn invalid(doing: &'static str) -> TrackError {
 /// `HPS_WAIT`, in `hps_wait_signal`. While it rests after `hps_disable_track` (`HPS_WAKE`), it is tracked again as it was, whatever the options.
 ///
 /// Returns 0, or a negative errno: `-EBUSY` it is tracked already, or the signal has another handler; `-ECONNREFUSED` no daemon
-/// listens; `-EPERM` the daemon refuses; `-EPROTO` it is of another release; `-EINVAL` an option is out of range; `-EIO` the
+/// listens; `-EPERM` the daemon refuses (a set-user-id program, or too many of one user's); `-EPROTO` it is of another release; `-EINVAL` an option is out of range; `-EIO` the
 /// daemon does not answer; `-EAGAIN` no thread can be had; with `HPS_OWN_WRITES` also `-ENOSYS`, `-EPERM` this process
 /// cannot watch its own writes. `hps_error` says it in words. A daemon that goes away later is waited for.
 ///
@@ -290,8 +292,8 @@ pub extern "C" fn hps_disable_track() -> c_int {
     }
 }
 
-/// Sets what the application knows of its own memory; NULL: nothing. May be called before and while it is tracked; a function that runs just
-/// now is finished with the old context.
+/// Sets what the application knows of its own memory; NULL: nothing. The structure is copied. May be called before and while it is tracked,
+/// and does not wait: a function that runs just now goes on with the old context, so free that after `hps_disable_track` only.
 ///
 /// Returns 0, or `-EINVAL`: the size is of no known version.
 ///
@@ -314,7 +316,7 @@ pub unsafe extern "C" fn hps_set_functions(functions: *const hps_functions) -> c
 /// Waits for a list, works through it on this thread, and writes what came of it to `report`. The signal need be neither blocked nor
 /// handled by the application, and none is missed between two calls.
 ///
-/// `limit_ms`: how long to wait at most, in milliseconds; negative: for as long as it takes.
+/// `limit_ms`: how long to wait at most, in milliseconds; 0: not at all; negative: for as long as it takes.
 ///
 /// Returns 0, or a negative errno: `-ETIMEDOUT` none came; `-ECANCELED` tracking was ended; `-ESRCH` this process is not tracked; `-EBUSY`
 /// another thread waits, the library's own with `HPS_HANDLE`; `-EPERM`, `-EPROTO` a daemon that has come back refuses; `-EPROTO` also: its

@@ -8,6 +8,7 @@
 
 pub mod counts;
 pub mod machine;
+pub mod manager;
 pub mod program;
 pub mod recipe;
 pub mod request;

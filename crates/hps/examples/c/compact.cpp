@@ -61,7 +61,7 @@ public:
                     continue;
                 auto *place = hps_arena_alloc(arena, sizeof(Record));
                 if (!place)
-                    return -12;
+                    return -ENOMEM;
                 records[number] = new (place) Record(*records[number]);
                 moved += sizeof(Record);
                 compacted++;

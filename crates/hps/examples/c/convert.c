@@ -4,6 +4,7 @@
  *
  * It reads 64 MiB at random until all of it is converted, for at most a minute, and prints what libhps did. Without a daemon it tracks its
  * own writes, so it writes, too. */
+#include <errno.h>
 #include <hps.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,8 +41,13 @@ int main(int argc, char **argv)
     for (time_t end = time(NULL) + 60; converted < SIZE / HUGE_PAGE && time(NULL) < end;) {
         struct hps_report report;
         use(memory);
-        if (hps_wait_signal(0, &report))
+        int error = hps_wait_signal(0, &report);
+        if (error == -ETIMEDOUT)
             continue;
+        if (error) {
+            fprintf(stderr, "convert: %s\n", hps_error());
+            break;
+        }
         converted += report.converted;
         printf("%lu active pages in %lu regions: %lu converted, %lu refused\n", (unsigned long)report.pages,
                (unsigned long)report.regions, (unsigned long)report.converted, (unsigned long)report.refused);

@@ -1,10 +1,13 @@
 //! `hugepilot explain`: which memory is on huge pages, why the rest is not, and whether more would help.
 
+use std::path::PathBuf;
+
 use heat::units::{Bytes, HUGE_PAGE, Slowdown};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
 use kernel::thp::Thp;
+use launch::manager::MemoryManager;
 use observe::{ObserveError, calibrate};
 use pilot::decide::Plan;
 use pilot::explain::{self, Surroundings};
@@ -46,6 +49,8 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
         let plan = Observation::plan_for(&aligned);
         AfterRestart { would_pay: would_pay(&plan), gain: observation.forecast(&plan, &estimator).gain() }
     });
+    let executable = PathBuf::from(format!("/proc/{}/exe", process.pid));
+    let managers = MemoryManager::of(&executable, heat.mappings.iter().map(|mapping| mapping.name.as_str()));
     let report = ExplainReport {
         heat,
         explanation: &explanation,
@@ -56,6 +61,7 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
         cost_from,
         walk_share: observation.gauged.walk_share,
         seems_virtual_machine: target.seems_virtual_machine(),
+        managers: &managers,
     };
     terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report, terminal::detail()) })
 }

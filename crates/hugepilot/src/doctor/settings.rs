@@ -2,6 +2,9 @@
 //!
 //! Owns: their words. Never touches: the settings themselves.
 
+use std::collections::BTreeMap;
+
+use heat::units::{Bytes, HUGE_PAGE};
 use kernel::probe::{Facts, ProcessName};
 use kernel::thp::{DIRECTORY, Khugepaged, Thp};
 
@@ -22,6 +25,9 @@ pub(super) fn checks(facts: &Facts) -> Vec<HostCheck> {
         }
         Err(error) => vec![HostCheck::unknown(name, error)],
     };
+    if let Ok(Some(thp)) = &facts.thp {
+        checks.extend(smaller_sizes(thp).map(|check| check.named("smaller huge pages")));
+    }
     checks.push(named("THP-disabled processes", disabled(facts)));
     checks
 }
@@ -82,6 +88,23 @@ fn shared_memory(thp: &Thp) -> HostCheck {
             "Shared memory that was mapped under this setting can be promoted, once for all processes that map it.",
         ),
     }
+}
+
+/// Sizes below 2 MiB (mTHP); None on a kernel without them.
+fn smaller_sizes(thp: &Thp) -> Option<HostCheck> {
+    let mut by_setting: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for each in thp.sizes.iter().filter(|each| each.size < Bytes(HUGE_PAGE)) {
+        by_setting.entry(&each.enabled.chosen).or_default().push(each.size.to_string());
+    }
+    let told = |(setting, sizes): (&&str, &Vec<String>)| format!("{setting}: {}", sizes.join(", "));
+    let found = by_setting.iter().map(told).collect::<Vec<_>>().join("; ");
+    let meaning = if by_setting.keys().all(|setting| *setting == "never") {
+        "No memory is on pages between 4 KiB and 2 MiB by itself. hugepilot promotes to 2 MiB."
+    } else {
+        "The kernel maps memory by these where 2 MiB do not fit or are not asked for; processors that join such pages in their TLB walk less. \
+         `hugepilot explain` shows what is on them; hugepilot promotes to 2 MiB."
+    };
+    (!by_setting.is_empty()).then(|| HostCheck::ok(found, meaning))
 }
 
 fn khugepaged(thp: &Thp) -> HostCheck {

@@ -468,6 +468,7 @@ mod tests {
         );
         let smaller = vec![Bytes(1 << 16); heat_of_all.regions.len()];
         let explanation = explain_heat(&heat_of_all, &plan, Some(&smaller), &Surroundings::default());
+        let managers = [::launch::manager::MemoryManager::Jemalloc].into();
         let explain_report = ExplainReport {
             heat: &heat_of_all,
             explanation: &explanation,
@@ -478,6 +479,7 @@ mod tests {
             cost_from: "as other machines showed",
             walk_share: Some(WalkShare { low: 0.1, high: 0.125 }),
             seems_virtual_machine: false,
+            managers: &managers,
         };
         let clearing = heat_of_all.clearing;
         let (census, now) = (samples::census(), samples::moment(9));

@@ -36,6 +36,7 @@ use heat::clearing::Clearing;
 use heat::units::{Bytes, Nanos, Slowdown};
 use heat::{Heat, Mapping, Snapshot, WalkCost, WalkShare};
 use launch::Prepared;
+use launch::manager::MemoryManager;
 use launch::verify::Verification;
 use observe::Census;
 use pilot::act::Outcome;
@@ -140,6 +141,8 @@ pub struct ExplainReport<'a> {
     pub walk_share: Option<WalkShare>,
     /// Whether it seems to run a virtual machine, whose guest memory can be promoted without knowing its heat.
     pub seems_virtual_machine: bool,
+    /// The allocators and runtimes that manage its memory by rules of their own.
+    pub managers: &'a BTreeSet<MemoryManager>,
 }
 
 /// What huge pages would do for the programs of this machine.

@@ -237,7 +237,8 @@ fn is_version(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
-fn allocator(library: &str) -> Option<Allocator> {
+/// The allocator that a library is; None for any other.
+pub(crate) fn allocator(library: &str) -> Option<Allocator> {
     let known = [
         ("libjemalloc", Allocator::Jemalloc),
         ("libmimalloc", Allocator::Mimalloc),

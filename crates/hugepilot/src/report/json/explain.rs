@@ -30,6 +30,7 @@ pub fn explain(report: &ExplainReport) -> String {
             walk_cost_from: report.cost_from,
             walk_cycles_percent: walk_cycles,
             seems_virtual_machine: report.seems_virtual_machine,
+            memory_managers: report.managers,
             mappings: report.explanation.mappings.iter().map(explained).collect::<Vec<_>>(),
         },
     )

@@ -38,6 +38,9 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
     lines.extend(page_faults(report.explanation.faults_saved_per_second));
     lines.extend(family(&report.family));
     lines.extend(report.after_restart.as_ref().map(after_restart));
+    lines.extend(
+        report.managers.iter().map(|manager| format!("managed by          {}: {}", manager.name(), manager.habit())),
+    );
     lines.push(meaning(report.heat.meaning).to_owned());
     lines.extend(report.heat.clearing.iter().flat_map(clearing));
     lines.push(String::new());
@@ -189,6 +192,7 @@ fn benefit(reason: Reason) -> &'static str {
 mod tests {
     use heat::samples::mixed_heat;
     use heat::{WalkCost, WalkShare};
+    use launch::manager::MemoryManager;
     use pilot::explain::{Surroundings, explain as explanation_of};
     use pilot::past_trials::EstimatedFrom;
 
@@ -201,6 +205,7 @@ mod tests {
         let (heat, plan) = (mixed_heat(), mixed_plan());
         let smaller: Vec<Bytes> = (0..heat.regions.len() as u64).map(|number| Bytes(number << 16)).collect();
         let explanation = explanation_of(&heat, &plan, Some(&smaller), &surroundings);
+        let managers = [MemoryManager::Jemalloc].into();
         let report = ExplainReport {
             heat: &heat,
             explanation: &explanation,
@@ -211,6 +216,7 @@ mod tests {
             cost_from: "as other machines showed",
             walk_share: None,
             seems_virtual_machine: false,
+            managers: &managers,
         };
         let explain = |report: &ExplainReport| super::explain(report, Detail::Usual);
         insta::assert_snapshot!(explain(&report));
