@@ -245,7 +245,7 @@ install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, comple
 
 .PHONY: uninstall
 uninstall: ## remove it
-	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot sbin/hugepilotd $(UNIT) $(RULES) $(DASHBOARDS)/*.json $(SCHEMA) $(PRELOAD) include/hps.h \
+	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot sbin/hugepilotd $(UNIT) $(RULES) $(DASHBOARDS)/*.json share/hugepilot/grafana.json $(SCHEMA) $(PRELOAD) include/hps.h \
 	  $(LIBDIR)/libhps.so.$(VERSION) $(LIBDIR)/libhps.so.0 $(LIBDIR)/libhps.so $(LIBDIR)/libhps.a $(LIBDIR)/pkgconfig/hps.pc \
 	  share/man/man1/hugepilot.1 share/man/man1/hugepilot-*.1 share/man/man3/hps.3 share/man/man5/hugepilot.toml.5 share/man/man8/hugepilotd.8 \
 	  $(BASH_COMPLETIONS)/hugepilot $(ZSH_COMPLETIONS)/_hugepilot $(FISH_COMPLETIONS)/hugepilot.fish \

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 /// All tables of a document.
@@ -130,8 +130,15 @@ pub(super) enum Source {
 impl Definition {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        toml::from_str(&text)
-            .with_context(|| format!("{} is not as `hugepilot-bench document` needs it", path.display()))
+        let definition: Self = toml::from_str(&text)
+            .with_context(|| format!("{} is not as `hugepilot-bench document` needs it", path.display()))?;
+        let is_short = |commit: &String| commit.len() < 7;
+        ensure!(
+            !definition.rules.commits.iter().any(is_short),
+            "a commit in {} has fewer than 7 digits",
+            path.display()
+        );
+        Ok(definition)
     }
 }
 

@@ -173,11 +173,12 @@ impl ProgramTrial {
     }
 }
 
-/// A change in percent, with its interval.
+/// Memory growth in percent.
 fn grown(growth: Option<f64>) -> String {
     growth.map_or("-".to_owned(), |growth| format!("{:+.2} %", 100.0 * growth))
 }
 
+/// A change in percent, with its interval.
 fn told(change: Option<SpeedChange>) -> String {
     let percent = |share: f64| 100.0 * share;
     change.map_or("-".to_owned(), |SpeedChange { estimate, low, high }| {

@@ -24,7 +24,7 @@ use crate::metrics::series::{by_series, labels};
 /// The HTTP content type of this format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Targets listed, those with the most on huge pages or to be put there first: a collector stores a dozen series for each. Those with the same labels count as one.
+/// Sets of labels exported, those with the most on huge pages or to be put there first: a collector stores some twenty series for each.
 const MOST_TARGETS: usize = 1_000;
 
 /// A number that may rise and fall, and how to read it; None omits it.
@@ -109,7 +109,7 @@ const TARGET_GAUGES: &[Gauge<TargetState>] = &[
     }),
     gauge(
         "hugepilot_target_forecast_gain_ratio",
-        "Speed that huge pages would likely gain a target that is only observed, 0.1 for 10 %; absent if it uses no CPU time",
+        "Speed that huge pages would likely gain a target that is only observed, 0.1 for 10 %; absent if it uses no CPU time, or waits for it too much to tell",
         |target| forecast_gain(target, |gain| gain.likely),
     ),
     gauge("hugepilot_target_forecast_gain_low_ratio", "The low end of that forecast", |target| {

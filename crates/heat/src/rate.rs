@@ -110,7 +110,7 @@ fn times_as_often_together(regions: &[(&mut Region, &ReadCounts)]) -> f64 {
     if alone > 0.0 && together > 0.0 { together / alone } else { 1.0 }
 }
 
-/// Corrects the rates of a program of whose walks only a `scattered` share does not go along addresses. Each pass along them walks a page once, so a
+/// Corrects the rates of a program that walks along addresses, but for a `scattered` share of its walks. A pass walks each page once, so a
 /// region that was walked completely was not walked often: pages that one read saw and the read before did not are all that was walked in between.
 /// Read as random walks, a stream of 3 million pages a second seemed to walk 57 million times. (Clearing takes as long as a pass through the memory
 /// that it clears, so how soon after it a page was walked tells nothing of a stream.)
@@ -135,7 +135,8 @@ fn new_pages_a_second(read_counts: &[ReadCount]) -> Option<f64> {
     (between > 0.0).then(|| f64::from(last.walked.saturating_sub(before.walked)) / between)
 }
 
-fn base_rates(regions: &[Region]) -> f64 {
+/// Page walks a second of all that is on base pages.
+pub fn base_rates(regions: &[Region]) -> f64 {
     regions.iter().filter(|region| !region.huge).map(|region| region.walks_per_second).sum()
 }
 

@@ -197,7 +197,7 @@ impl fmt::Debug for Address {
 
 /// A malformed size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{given}' is not a size: write bytes, or a number with K, M, G or T, such as 512M{also}")]
+#[error("'{given}' is not a size: write a number with B, K, M, G or T, such as 512M{also}")]
 pub struct SizeError {
     given: String,
     also: &'static str,
@@ -265,7 +265,8 @@ impl FromStr for SizeOrShare {
             share(percent).map(SizeOrShare::Share)
         } else {
             // A number without a unit was meant as something else.
-            parse_bytes(text).filter(|size| size.0 == 0 || size.0 >= BASE_PAGE).map(SizeOrShare::Size)
+            let has_unit = !text.bytes().all(|each| each.is_ascii_digit() || each == b'.');
+            parse_bytes(text).filter(|size| size.0 == 0 || has_unit).map(SizeOrShare::Size)
         };
         let also = ", or a share such as 1% (of resident memory) or 50%ram (of the machine's)";
         parsed.ok_or_else(|| SizeError { given: text.to_owned(), also })

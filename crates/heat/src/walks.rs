@@ -1,6 +1,8 @@
 //! What the early reads tell about all page walks together: how many are certain, and whether they are scattered.
 //!
-//! Owns: these two measures, as pure functions. Never touches: the system, or the rate of a single region.
+//! Where reads come late, walks along addresses show in regions that fill up one after the other ([`outside_passes`]).
+//!
+//! Owns: these measures, as pure functions. Never touches: the system, or the rate of a single region.
 //!
 //! *Certain*: where clearing flushed the TLB, a bit means that the page was accessed. The TLB can have held no more of the accessed pages than it has
 //! entries, so the others were walked (docs/DESIGN.md, fact 3).
@@ -24,7 +26,8 @@ pub struct Walks {
     pub at_least_per_second: f64,
     /// Page walks a second if each first walk slows the program down as much as it does in the worst case on this machine.
     pub at_most_per_second: f64,
-    /// How scattered the walks are: 0 along addresses, 1 at random. None if too few were seen to tell, or if the first read came too late.
+    /// How scattered the walks are: 0 along addresses, 1 at random. None if too few were seen, or if
+    /// they were too dense or the first read came too late and regions do not fill up one after the other.
     pub scattered: Option<f64>,
 }
 
@@ -39,6 +42,12 @@ pub struct SeenPages<'a> {
     pub read_counts: &'a ReadCounts,
     /// What reads before those saw.
     pub early: &'a EarlyReads,
+}
+
+impl SeenPages<'_> {
+    fn share_walked(&self, read: usize) -> f64 {
+        f64::from(self.read_counts[read].walked) / f64::from(self.observed.max(1))
+    }
 }
 
 /// What one early read saw of a region.
@@ -123,23 +132,50 @@ const FULL: f64 = 0.9;
 /// Of regions that are walked along addresses, only those at the front of a pass are neither.
 const AT_THE_FRONT: f64 = 0.1;
 
-/// Whether a program walks along addresses, for reads that came too late to see it from cache lines ([`scattered`]): of the regions that were full in
-/// the end, some were full at an earlier read, the others empty, and hardly any partly walked. Random walks fill all regions at once.
-pub fn in_passes<'a>(seen: impl Iterator<Item = SeenPages<'a>>) -> bool {
-    let share =
-        |seen: &SeenPages<'_>, read: usize| f64::from(seen.read_counts[read].walked) / f64::from(seen.observed.max(1));
+/// How full regions were at one read.
+struct Fill {
+    full: usize,
+    empty: usize,
+    all: usize,
+}
+
+impl Fill {
+    /// None if too few were read.
+    fn of(regions: &[SeenPages<'_>], read: usize) -> Option<Self> {
+        let was_read = regions.iter().filter(|seen| seen.read_counts[read].delay() > Nanos(0));
+        let shares: Vec<f64> = was_read.map(|seen| seen.share_walked(read)).collect();
+        let count = |is_counted: fn(f64) -> bool| shares.iter().filter(|&&share| is_counted(share)).count();
+        let fill =
+            Self { full: count(|share| share >= FULL), empty: count(|share| share <= 1.0 - FULL), all: shares.len() };
+        (fill.all >= ENOUGH_REGIONS).then_some(fill)
+    }
+
+    /// Hardly any region was partly walked.
+    fn is_sharp(&self) -> bool {
+        (self.all - self.full - self.empty) as f64 <= self.all as f64 * AT_THE_FRONT
+    }
+
+    /// Some were full, and some empty.
+    fn is_divided(&self) -> bool {
+        self.full.min(self.empty) as f64 >= self.all as f64 * AT_THE_FRONT
+    }
+}
+
+/// How scattered the walks are, for reads that came too late to see it from cache lines ([`scattered`]); None where that cannot be told, or all are.
+///
+/// Of the regions that were full in the end, walks along addresses have made some full by an earlier read, left the others empty, and hardly any partly
+/// walked; random walks fill all at once. What was walked in other regions is scattered: a Java program passes along new memory, and reads old memory
+/// at random.
+pub fn outside_passes<'a>(seen: impl Iterator<Item = SeenPages<'a>>) -> Option<f64> {
     let last = DELAYS.len();
-    let filled: Vec<SeenPages<'_>> = seen.filter(|seen| share(seen, last) >= FULL).collect();
-    (0..last).any(|read| {
-        let was_read = filled.iter().filter(|seen| seen.read_counts[read].delay() > Nanos(0));
-        let (mut full, mut empty, mut all) = (0, 0, 0);
-        for seen in was_read {
-            let share = share(seen, read);
-            (full, empty, all) = (full + usize::from(share >= FULL), empty + usize::from(share <= 1.0 - FULL), all + 1);
-        }
-        let few = all as f64 * AT_THE_FRONT;
-        all >= ENOUGH_REGIONS && (all - full - empty) as f64 <= few && full as f64 >= few && empty as f64 >= few
-    })
+    let walked =
+        |seen: &[SeenPages<'_>]| seen.iter().fold(0.0, |sum, seen| sum + f64::from(seen.read_counts[last].walked));
+    let (filled, others): (Vec<_>, Vec<_>) = seen.partition(|seen| seen.share_walked(last) >= FULL);
+    let scattered = walked(&others) / (walked(&filled) + walked(&others)).max(1.0);
+    // Memory that is walked at random, some of it soon and some late, looks so to one read, but not to two.
+    let reads: Vec<Fill> = (0..last).filter_map(|read| Fill::of(&filled, read)).collect();
+    let in_passes = reads.len() >= 2 && reads.iter().all(Fill::is_sharp) && reads.iter().any(Fill::is_divided);
+    in_passes.then_some(scattered)
 }
 
 fn walked_by<'a>(read: usize, seen: impl Iterator<Item = SeenPages<'a>>) -> u64 {
@@ -235,22 +271,26 @@ mod tests {
 
     #[test]
     fn passes_are_seen_however_late_the_first_read_comes() {
-        let at = |early: u32, last: u32| {
+        let at = |walked: [u32; 3]| {
             let mut read_counts = ReadCounts::default();
-            read_counts[4] = ReadCount::new(Nanos(24_000_000), early);
-            read_counts[DELAYS.len()] = ReadCount::new(Nanos(100_000_000), last);
+            for (read, (ms, walked)) in [24, 30, 100].into_iter().zip(walked).enumerate() {
+                read_counts[3 + read] = ReadCount::new(Nanos(ms * 1_000_000), walked);
+            }
             Read { early: EarlyReads::default(), read_counts }
         };
-        let of = |reads: &[(usize, u32, u32)]| {
+        let of = |regions: &[(usize, [u32; 3])]| {
             let reads: Vec<Read> =
-                reads.iter().flat_map(|&(count, early, last)| (0..count).map(move |_| at(early, last))).collect();
-            in_passes(seen(&reads))
+                regions.iter().flat_map(|&(count, walked)| (0..count).map(move |_| at(walked))).collect();
+            outside_passes(seen(&reads))
         };
-        assert!(of(&[(180, 512, 512), (2, 200, 512), (74, 0, 512)]), "a stream");
-        assert!(!of(&[(256, 360, 512)]), "at random");
-        assert!(!of(&[(100, 512, 512), (156, 0, 40)]), "hot and cold memory");
-        assert!(!of(&[(100, 512, 512), (156, 200, 500)]), "hot and lukewarm memory");
-        assert!(!of(&[(20, 512, 512), (10, 0, 512)]), "too few to tell");
+        let stream = [(180, [512, 512, 512]), (2, [200, 512, 512]), (45, [0, 512, 512]), (29, [0, 0, 512])];
+        assert_eq!(of(&stream), Some(0.0));
+        assert_eq!(of(&[(256, [360, 390, 512])]), None, "at random");
+        assert_eq!(of(&[(100, [512, 512, 512]), (156, [0, 0, 40])]), None, "hot and cold memory");
+        assert_eq!(of(&[(100, [512, 512, 512]), (156, [40, 230, 500])]), None, "hot and lukewarm memory");
+        assert_eq!(of(&[(20, [512, 512, 512]), (10, [0, 0, 512])]), None, "too few to tell");
+        let beside_random_reads = of(&[(20, [512, 512, 512]), (20, [0, 0, 512]), (400, [60, 80, 200])]);
+        assert!((beside_random_reads.expect("passes") - 0.796).abs() < 0.001, "{beside_random_reads:?}");
     }
 
     proptest! {

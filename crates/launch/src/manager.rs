@@ -67,8 +67,8 @@ impl MemoryManager {
     pub fn habit(self) -> &'static str {
         match self {
             Self::Jemalloc => {
-                "gives unused pages back one by one, which splits huge pages; MALLOC_CONF=thp:always has it ask for huge pages, dirty_decay_ms:-1 \
-                 keep what is unused"
+                "gives unused pages back one by one, which splits huge pages; MALLOC_CONF=thp:always (by its build JE_MALLOC_CONF or \
+                 _RJEM_MALLOC_CONF) has it ask for huge pages, dirty_decay_ms:-1 keep what is unused"
             }
             Self::Mimalloc => {
                 "gives unused memory back soon, which splits huge pages; MIMALLOC_ALLOW_LARGE_OS_PAGES=2 has it ask for huge pages, \

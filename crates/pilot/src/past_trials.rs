@@ -19,7 +19,7 @@ use kernel::target::Process;
 use serde::{Deserialize, Serialize};
 
 use crate::decide::GainPercent;
-use crate::programs::Place;
+use crate::programs::ProcessPlace;
 
 /// Where outcomes are kept, across restarts of the machine.
 pub const TRIALS: &str = "/var/lib/hugepilot/trials.json";
@@ -148,12 +148,22 @@ impl TrialOutcome {
 impl TriedProgram {
     /// What a process runs. None if it has ended, or if that may not be read.
     pub fn of(root: &Root, process: Process) -> Option<Self> {
-        match Place::of(root, process.pid).lasting() {
+        match ProcessPlace::of(root, process.pid).lasting() {
             Some(service) => Some(Self::Service { service, executable: program(root, process.pid).ok()? }),
             None => {
                 let boot = root.text("proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
                 Some(Self::Process { boot, process, executable: program(root, process.pid).ok() })
             }
+        }
+    }
+
+    /// Whether both are the same program: a process stays itself when its file is replaced.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Process { boot, process, .. }, Self::Process { boot: of_other, process: other, .. }) => {
+                (boot, process) == (of_other, other)
+            }
+            _ => self == other,
         }
     }
 
@@ -194,7 +204,7 @@ impl PastTrials {
     }
 
     fn add(&mut self, outcome: TrialOutcome) {
-        self.0.retain(|other| other.program != outcome.program);
+        self.0.retain(|other| !other.program.is_same(&outcome.program));
         self.0.push(outcome);
         let excess = self.0.len().saturating_sub(MOST_KEPT);
         self.0.drain(..excess);
@@ -205,7 +215,7 @@ impl PastTrials {
         self.0.is_empty()
     }
 
-    /// One for each program: however often one is started anew, it says the same about this machine.
+    /// One for each program: however often one is started anew, it says the same about this machine. Those whose file is unknown count as one.
     fn ratios_by_program(&self) -> Vec<f64> {
         let mut ratios: BTreeMap<Option<&Path>, Vec<f64>> = BTreeMap::new();
         for outcome in &self.0 {
@@ -216,7 +226,8 @@ impl PastTrials {
 
     /// How they correct the estimates of a program.
     pub fn correction(&self, program: Option<&TriedProgram>) -> Correction {
-        if let Some(own) = self.0.iter().find(|outcome| Some(&outcome.program) == program) {
+        let is_own = |outcome: &&TrialOutcome| program.is_some_and(|program| outcome.program.is_same(program));
+        if let Some(own) = self.0.iter().find(is_own) {
             return Correction::ItsTrial { expected: own.expected, gained: own.gained };
         }
         let ratios: Vec<f64> = self.ratios_by_program();
@@ -362,6 +373,9 @@ mod tests {
         };
         let past = past([started(1), started(2), started(3), outcome("b", 10.0, 21.0)]);
         assert_eq!(past.correction(Some(&service("d"))), Correction::None);
+        let process = Process { pid: 2, start_ticks: 1 };
+        let replaced = TriedProgram::Process { boot: "one".to_owned(), process, executable: None };
+        assert!(matches!(past.correction(Some(&replaced)), Correction::ItsTrial { .. }), "its file was replaced");
     }
 
     #[test]

@@ -79,7 +79,9 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
         Reason::NotInSample => "not in the sample, because scanning everything would not be worth its cost",
         Reason::TooCold => "too few page walks to pay for the move",
         Reason::LivesInTlb => "the process gains next to nothing: the TLB holds the memory it uses",
-        Reason::InOrder => "the process gains next to nothing: it goes along its memory, which processors foresee",
+        Reason::InOrder => {
+            "the process gains next to nothing: it reads memory in the order of addresses, for which processors prefetch page tables"
+        }
         Reason::Covered => "hotter regions already account for nearly all page walks",
         Reason::GrowthLimit => "would grow memory beyond the limit (--max-growth)",
         Reason::HugeLimit => "the limit on huge pages is reached (--max-huge)",

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decide::{OwnPressure, WhoWaits};
 use crate::forecast::{Estimator, Gauges};
-use crate::programs::Place;
+use crate::programs::ProcessPlace;
 use crate::scope::{Enrolled, Scope};
 
 /// A region to promote.
@@ -134,7 +134,7 @@ pub trait World {
     fn estimator(&mut self, process: Process, footprint: Bytes) -> Estimator;
 
     /// Where a process runs.
-    fn place(&self, process: Process) -> Place;
+    fn place(&self, process: Process) -> ProcessPlace;
 
     /// Begins to count what the processor and the scheduler say about a process; None where nothing does.
     fn gauges(&self, process: Process) -> Option<Gauges>;

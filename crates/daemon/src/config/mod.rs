@@ -113,7 +113,7 @@ impl Config {
 
     /// Reads a configuration that is to take the place of another one.
     ///
-    /// Errors: as [`Config::read`], and one that sets nothing: a file that is being written must not end piloting.
+    /// Errors: as [`Config::read`], and one that sets nothing: an empty file, as while it is being replaced, must not end piloting.
     pub fn read_anew(path: &Path) -> Result<Self, ConfigError> {
         let text = text_of(path)?;
         if text.lines().map(str::trim_start).all(|line| line.is_empty() || line.starts_with('#')) {

@@ -48,12 +48,14 @@ fn together(mut targets: Vec<TargetState>) -> Option<TargetState> {
         walks_saved_per_second: add(|target| target.walks_saved_per_second),
         busy_cpus: add_known(|target| target.busy_cpus),
         faults_per_second: add(|target| target.faults_per_second),
-        forecast: forecasts().next().map(|of_largest| ForecastState {
-            gain_percent: of_largest.gain_percent,
-            waited_share: of_largest.waited_share,
-            would_pay_bytes: forecasts().map(|forecast| forecast.would_pay_bytes).sum(),
-            growth_bytes: forecasts().map(|forecast| forecast.growth_bytes).sum(),
-        }),
+        forecast: forecasts().find(|each| each.gain_percent.is_some()).or_else(|| forecasts().next()).map(
+            |of_largest| ForecastState {
+                gain_percent: of_largest.gain_percent,
+                waited_share: of_largest.waited_share,
+                would_pay_bytes: forecasts().map(|forecast| forecast.would_pay_bytes).sum(),
+                growth_bytes: forecasts().map(|forecast| forecast.growth_bytes).sum(),
+            },
+        ),
         paused: targets.iter().any(|target| target.paused),
         left_alone: targets.iter().find_map(|target| target.left_alone.clone()),
         held_back: targets.iter().filter_map(|target| target.held_back).max(),
@@ -134,7 +136,8 @@ mod tests {
             held_back: Some(TargetHeldBack::NearMemoryLimit),
             ..target(2, "a", 90)
         };
-        let both = by_series(vec![small, large]).remove(0);
+        let idle = TargetState { forecast: Some(ForecastState::default()), ..target(3, "a", 900) };
+        let both = by_series(vec![small, large, idle]).remove(0);
         let seen = both.forecast.expect("a forecast");
         assert_eq!(
             (seen.gain_percent.map(|gain| gain.likely), seen.would_pay_bytes, seen.growth_bytes),

@@ -119,7 +119,7 @@ fn deaf(server: &MetricsServer, count: usize) -> Vec<TcpStream> {
 
 /// So many targets that nobody who does not read gets the whole answer.
 fn show_much(shared_state: &SharedState) {
-    let target = |pid| TargetState { pid, name: "n".repeat(1_000), ..TargetState::default() };
+    let target = |pid| TargetState { pid, name: format!("{pid}{}", "n".repeat(1_000)), ..TargetState::default() };
     shared_state.show(State { targets: (0..1_000).map(target).collect(), ..State::default() });
 }
 

@@ -15,7 +15,6 @@ use pilot::decide::{Decision, GuestMemory, Spent};
 use pilot::engine::{Pilot, Round, candidate};
 use pilot::forecast::{Forecast, Gauged, Gauges};
 use pilot::machine::{Machine, require};
-use pilot::scope::PilotMode;
 
 use super::args::PromoteArgs;
 use super::forecast::estimator;
@@ -85,7 +84,7 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
 /// What a daemon promotes and gives back meanwhile counts against its own limits.
 fn say_if_piloted(process: Process) {
     let target = piloted::target_of(&ControlClient::at(Path::new(SOCKET)), process).ok().flatten();
-    if target.is_some_and(|target| !target.paused && target.mode != PilotMode::Observe) {
+    if target.is_some_and(|target| piloted::acts_on(&target)) {
         terminal::note(&format!(
             "hugepilotd pilots process {pid}, too, and may split what it finds idle; `hugepilot status` shows what it does",
             pid = process.pid

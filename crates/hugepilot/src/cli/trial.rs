@@ -122,7 +122,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
 /// Errors: a daemon pilots the process, and would switch its memory meanwhile.
 fn ensure_not_piloted(process: Process, daemon: &DaemonOptions) -> anyhow::Result<()> {
     let target = piloted::target_of(&ControlClient::at(&daemon.socket), process).ok().flatten();
-    if target.is_some_and(|target| !target.paused) {
+    if target.is_some_and(|target| piloted::acts_on(&target)) {
         let pid = process.pid;
         bail!(
             "hugepilotd pilots process {pid} and would switch its memory, too; `hugepilot pause {pid}` first, and `hugepilot resume {pid}` afterwards"

@@ -94,7 +94,8 @@ fn shared_memory(thp: &Thp) -> HostCheck {
 fn smaller_sizes(thp: &Thp) -> Option<HostCheck> {
     let mut by_setting: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for each in thp.sizes.iter().filter(|each| each.size < Bytes(HUGE_PAGE)) {
-        by_setting.entry(&each.enabled.chosen).or_default().push(each.size.to_string());
+        let chosen = if each.enabled.is("inherit") { &thp.enabled.chosen } else { &each.enabled.chosen };
+        by_setting.entry(chosen).or_default().push(each.size.to_string());
     }
     let told = |(setting, sizes): (&&str, &Vec<String>)| format!("{setting}: {}", sizes.join(", "));
     let found = by_setting.iter().map(told).collect::<Vec<_>>().join("; ");

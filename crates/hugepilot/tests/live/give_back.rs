@@ -12,7 +12,7 @@ crate::trials!(
     empty_pages_are_freed,
     data_survives_promoting_and_giving_back_again_and_again,
     all_takes_what_hugepilot_did_not_make,
-    nothing_promoted_is_an_error,
+    nothing_promoted_is_no_failure,
     a_signal_stops_between_regions_and_the_rest_can_be_given_back_later,
     text_for_people_tells_before_and_after,
     what_others_map_stays_huge_and_is_not_called_split,
@@ -43,7 +43,8 @@ fn what_was_promoted_is_undone_and_nothing_else() {
     assert_eq!(number(&json, "huge_before_bytes") - number(&json, "huge_after_bytes"), applied * 2 * MIB, "{json}");
     assert_eq!(program.huge_bytes(), own);
     let again = hugepilot(&format!("give-back {}", program.pid));
-    again.assert_fails_with(&["promoted nothing", "--all"]);
+    assert!(again.status.success() && again.stderr.contains("promoted nothing"), "{again:?}");
+    assert!(again.stderr.contains("--all"), "{again:?}");
     program.assert_unharmed();
 }
 
@@ -89,9 +90,10 @@ fn all_takes_what_hugepilot_did_not_make() {
     program.assert_unharmed();
 }
 
-fn nothing_promoted_is_an_error() {
+fn nothing_promoted_is_no_failure() {
     let program = Program::start("map=4M fill ready read=all");
-    hugepilot(&format!("give-back {}", program.pid)).assert_fails_with(&["promoted nothing", "Nothing was changed"]);
+    let ran = hugepilot(&format!("give-back {}", program.pid));
+    assert!(ran.status.success() && ran.stderr.contains("promoted nothing"), "{ran:?}");
 }
 
 fn a_signal_stops_between_regions_and_the_rest_can_be_given_back_later() {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use heat::clearing::ClearMethod;
 use heat::walks::{self, SeenPages, TLB_ENTRIES};
-use heat::{Region, Walks, rate};
+use heat::{Walks, rate};
 
 use crate::page_walk::Watch;
 
@@ -15,7 +15,7 @@ impl Watch<'_> {
     /// walk costs the program on this machine.
     pub(super) fn bound_walks(&mut self, batches: &[Range<usize>], busy_cpus: f64) -> Walks {
         let all = || self.seen(0..self.regions.len());
-        let scattered = walks::scattered(all()).or_else(|| walks::in_passes(all()).then_some(0.0));
+        let scattered = walks::scattered(all()).or_else(|| walks::outside_passes(all()));
         let mut bounds = Walks { scattered, ..Walks::default() };
         // All batches share one TLB, and a program that keeps doing the same keeps the same pages in it.
         let (tlb_entries, all_pages) =
@@ -24,7 +24,7 @@ impl Watch<'_> {
             if let Some(scattered) = scattered {
                 rate::undo_order(&mut self.regions[of_batch.clone()], &self.read_counts[of_batch.clone()], scattered);
             }
-            let seen = base_walks(&self.regions[of_batch.clone()]);
+            let seen = rate::base_rates(&self.regions[of_batch.clone()]);
             let certain = match self.clearing.method {
                 ClearMethod::ClearRefs => 1.0,
                 ClearMethod::MadvCold => {
@@ -35,7 +35,7 @@ impl Watch<'_> {
             let regions = &mut self.regions[of_batch.clone()];
             let at_most = seen * rate::slowdown(regions, busy_cpus, self.price);
             rate::undo_slowdown(regions, busy_cpus);
-            let walks = base_walks(regions);
+            let walks = rate::base_rates(regions);
             bounds.at_least_per_second += certain * walks;
             bounds.at_most_per_second += at_most.max(walks);
         }
@@ -61,8 +61,4 @@ impl Watch<'_> {
         let share = self.reach.sample(&self.regions).map_or(1.0, |sample| sample.factor().recip());
         entries * busy_cpus.ceil().max(1.0) * share
     }
-}
-
-fn base_walks(regions: &[Region]) -> f64 {
-    regions.iter().filter(|region| !region.huge).map(|region| region.walks_per_second).sum()
 }

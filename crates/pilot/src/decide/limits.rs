@@ -130,8 +130,8 @@ impl Limits {
     pub const PAYBACK: Nanos = Nanos(600_000_000_000);
     /// Below 0.2 % of CPU time, even saving every page walk would disappear in the noise of any measurement.
     pub const MIN_WALK_SHARE: f64 = 0.002;
-    /// What a page walk along addresses costs a program, as a share of [`Limits::WALK_COST`]: 0.4 ns. That is a quarter of what a program pays that
-    /// reads one line of each page in order, which is as little as sequential sweeps paid; whoever reads whole pages has more time to have it hidden.
+    /// What a page walk along addresses costs a program, as a share of [`Limits::WALK_COST`]: 0.4 ns, a quarter of what a chase pays that reads one line
+    /// of each page in order, and as little as sequential sweeps were measured to pay. Programs that read whole pages pay less.
     pub const IN_ORDER: f64 = 0.013;
     /// A process whose walks along addresses take less of its CPU time is left alone. A stream of 2 GiB through NumPy lost 3.4 % [1.8, 5.0] on huge
     /// pages.

@@ -25,7 +25,7 @@ use crate::engine::shared::{Piece, SharedView, mapped_small};
 use crate::engine::shared_state::ForecastState;
 use crate::engine::terms::Terms;
 use crate::engine::unfinished::Unfinished;
-use crate::programs::Place;
+use crate::programs::ProcessPlace;
 use crate::scope::PilotMode;
 use crate::world::Promoted;
 
@@ -52,7 +52,7 @@ const WORTH_RELIEF: u16 = 64;
 pub(super) struct Member {
     pub(super) name: String,
     /// Where it ran when it was first seen.
-    pub(super) place: Place,
+    pub(super) place: ProcessPlace,
     pub(super) uid: u32,
     /// Shared memory that it has touched.
     pub(super) shared_rss: Bytes,
@@ -109,7 +109,7 @@ impl Member {
     pub(super) fn new(now: Instant, weight: f64, splits_free: bool) -> Self {
         Self {
             name: String::new(),
-            place: Place::default(),
+            place: ProcessPlace::default(),
             uid: 0,
             shared_rss: Bytes(0),
             private_rss: Bytes(0),

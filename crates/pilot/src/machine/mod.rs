@@ -36,7 +36,7 @@ use crate::decide::{Allowance, OwnPressure};
 use crate::engine::shared_state::ServingTime;
 use crate::forecast::{Estimator, Gauges};
 use crate::past_trials::{TRIALS, TrialsFile};
-use crate::programs::Place;
+use crate::programs::ProcessPlace;
 use crate::scope::{Enrolled, Scope};
 use crate::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
@@ -204,8 +204,8 @@ impl World for Machine {
         Estimator::of(calibrate::kept_walk_cost(footprint), self.trials.read(Path::new(TRIALS)), process)
     }
 
-    fn place(&self, process: Process) -> Place {
-        Place::of(&self.root, process.pid)
+    fn place(&self, process: Process) -> ProcessPlace {
+        ProcessPlace::of(&self.root, process.pid)
     }
 
     fn gauges(&self, process: Process) -> Option<Gauges> {

@@ -14,7 +14,7 @@ use kernel::target::Process;
 use kernel::{KernelError, Root, accounts};
 use serde::Serialize;
 
-pub use self::place::Place;
+pub use self::place::ProcessPlace;
 
 /// What processes have in common that are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -66,7 +66,7 @@ pub struct ProgramCensus {
 struct Member {
     process: Process,
     status: ProcessStatus,
-    place: Place,
+    place: ProcessPlace,
     cpu: Nanos,
 }
 
@@ -108,7 +108,7 @@ impl Member {
     fn read(root: &Root, process: Process, before: Nanos) -> Option<Self> {
         let status = ProcessStatus::read(root, process.pid).ok().filter(|status| !status.is_zombie())?;
         let cpu = cpu_time(root, process.pid).ok()?.saturating_sub(before);
-        Some(Self { process, status, place: Place::of(root, process.pid), cpu })
+        Some(Self { process, status, place: ProcessPlace::of(root, process.pid), cpu })
     }
 
     /// What it has in common with others of its program.

@@ -10,14 +10,14 @@ const SHOWN_OF_ID: usize = 12;
 
 /// Where a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct ProcessPlace {
     /// The first digits of the container's id.
     pub container: Option<String>,
     /// The systemd service or scope.
     pub service: Option<String>,
 }
 
-impl Place {
+impl ProcessPlace {
     /// Of a process; neither if its control groups cannot be read.
     pub(crate) fn of(root: &Root, pid: u32) -> Self {
         groups(root, pid).map(|groups| Self::named(groups.iter().map(String::as_str))).unwrap_or_default()
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn only_a_service_of_the_machine_lasts() {
-        let lasting = |group| Place::named([group].into_iter()).lasting();
+        let lasting = |group| ProcessPlace::named([group].into_iter()).lasting();
         assert_eq!(lasting("/system.slice/postgresql.service").as_deref(), Some("postgresql.service"));
         assert_eq!(lasting("/user.slice/user-0.slice/session-3.scope"), None);
         assert_eq!(lasting("/user.slice/user-7.slice/user@7.service"), None);

@@ -21,7 +21,7 @@ use kernel::target::{Process, TargetError};
 use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use pilot::decide::OwnPressure;
 use pilot::forecast::{Estimator, Gauges};
-use pilot::programs::Place;
+use pilot::programs::ProcessPlace;
 use pilot::scope::{Enrolled, Scope};
 use pilot::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
@@ -415,8 +415,8 @@ impl World for Handle {
         Estimator::of_model(WalkCost::UNCALIBRATED)
     }
 
-    fn place(&self, _: Process) -> Place {
-        Place::default()
+    fn place(&self, _: Process) -> ProcessPlace {
+        ProcessPlace::default()
     }
 
     fn gauges(&self, _: Process) -> Option<Gauges> {

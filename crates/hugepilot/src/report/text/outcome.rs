@@ -22,7 +22,7 @@ pub fn promote(report: &PromoteReport) -> String {
     lines.push(format!("took {} in all, {} of it promoting; {}", report.elapsed, outcome.elapsed, pace(outcome)));
     lines.extend(stalls(outcome));
     let pid = report.plan.pid;
-    if outcome.applied > 0 {
+    if outcome.applied > 0 && report.after.is_some() {
         lines.push(match report.guest {
             Some(_) => format!("`hugepilot give-back {pid}` undoes it"),
             None => format!("`hugepilot trial {pid}` measures what it gains; `hugepilot give-back {pid}` undoes it"),
@@ -127,11 +127,10 @@ pub fn pilot_summary(report: &PilotReport) -> String {
 
 /// The outcome of a run so far, in a few words.
 pub fn under_way(report: &PilotReport) -> String {
-    let so_far = match mostly_kept(report.reasons).filter(|_| report.outcome.applied == 0) {
-        Some(kept) => format!("nothing promoted; {kept}"),
-        None => format!("{} promoted", count_of(report.outcome.applied, "region")),
-    };
-    format!("{}, {so_far}, memory grown by {}", count_of(report.rounds, "round"), report.growth)
+    let promoted = count_of(report.outcome.applied, "region");
+    let because = mostly_kept(report.reasons).filter(|_| report.outcome.applied == 0);
+    let because = because.map_or(String::new(), |kept| format!("; {kept}"));
+    format!("{}, {promoted} promoted, memory grown by {}{because}", count_of(report.rounds, "round"), report.growth)
 }
 
 /// Refusals grouped by reason and errno, most regions first. Each group has a line that says why and one that says what to do next.
@@ -232,6 +231,7 @@ mod tests {
         insta::assert_snapshot!(promote(&report));
         let gone = promote(&PromoteReport { after: None, ..report });
         assert!(gone.contains("the process ended before it could be observed again"), "{gone}");
+        assert!(!gone.contains("undoes it"), "{gone}");
     }
 
     #[test]

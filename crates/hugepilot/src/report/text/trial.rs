@@ -6,8 +6,7 @@ use trial::{Arm, SpeedChange, Trial, TrialVerdict, is_known};
 
 use super::joined;
 use super::plan::gain;
-use crate::report::SYSTEM_CALLS;
-use crate::report::TrialReport;
+use crate::report::{SYSTEM_CALLS, TrialReport};
 
 /// The outcome.
 pub fn trial(report: &TrialReport) -> String {
@@ -86,7 +85,7 @@ fn missed(report: &TrialReport, change: &SpeedChange) -> String {
     match report.precision {
         Some(precision) if !is_known(change, Some(precision)) => {
             format!(
-                " (known within {:.1} %, not within {:.1}: --for a longer time)",
+                " (known to within ±{:.1} %, not ±{:.1} %; a longer --for would tell)",
                 100.0 * change.half_width(),
                 100.0 * precision
             )
@@ -153,8 +152,8 @@ mod tests {
         let told = |precision| {
             trial_report(&trial, verdict, |report| super::trial(&TrialReport { precision: Some(precision), ..*report }))
         };
-        assert!(told(0.001).contains(", not within 0.1: --for"), "{}", told(0.001));
-        assert!(!told(0.2).contains("not within"), "{}", told(0.2));
+        assert!(told(0.001).contains(", not ±0.1 %; a longer --for"), "{}", told(0.001));
+        assert!(!told(0.2).contains("a longer --for"), "{}", told(0.2));
     }
 
     #[test]
