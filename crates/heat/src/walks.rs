@@ -31,6 +31,10 @@ pub struct Walks {
     pub scattered: Option<f64>,
 }
 
+/// Where at most this share of walks is scattered, all go along addresses. Cache lines alone do not prove that: where clearing takes long, some pages
+/// were exposed for longer than their delay says, and random walks have filled their lines.
+pub const MOSTLY_IN_ORDER: f64 = 0.1;
+
 /// TLB entries where the processor does not tell: more than any server processor had for base pages by 2024 (4,192 on AMD Zen 5).
 pub const TLB_ENTRIES: u64 = 5120;
 

@@ -3,12 +3,10 @@
 //! Owns: the reasons that follow from one region and its mapping, and from what all page walks together cost. Never touches: what is left to spend.
 
 use heat::units::Nanos;
+use heat::walks::MOSTLY_IN_ORDER;
 use heat::{Heat, Region};
 
 use crate::decide::{Limits, Reason};
-
-/// Of walks that go along addresses, so large a share at most does not.
-const MOSTLY_IN_ORDER: f64 = 0.1;
 
 /// The first reason that applies; None if the region is a candidate for promotion.
 ///
