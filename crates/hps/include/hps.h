@@ -24,8 +24,8 @@
 // Flag: after `hps_disable_track` the process stays registered, and is tracked again when its walks have risen.
 #define HPS_WAKE 1
 
-// Flag: without a daemon, watch the process's own writes to the ranges of interest (Linux 6.7). What is mapped there later is watched from
-// the next scan on.
+// Flag: where no daemon answers, see the pages of `ranges` that this process writes (Linux 6.7), not those that it only reads; a daemon that
+// comes later is preferred. It needs ranges. What is mapped in them later is watched from the next scan on.
 #define HPS_OWN_WRITES 2
 
 // Flag of an arena: forked children may use it too, for which it takes nothing from the pool of reserved huge pages.
@@ -105,11 +105,12 @@ struct hps_options {
   uint32_t mode;
   // The real-time signal by which the daemon tells of a new list; 0: `SIGRTMIN + 4`.
   int32_t signal;
-  // A page is active that was used within so many milliseconds, and lists come at most so often; 0: 1000.
+  // A page counts as active if it was used within this many milliseconds; lists come no more often than that. 0: 1000.
   uint32_t interval_ms;
-  // The list comes when at least so many base pages are active; 0: 512.
+  // No list comes while fewer base pages than this are active; 0: 512, which is 2 MiB. A small program tries it out with 1.
   uint64_t threshold_pages;
-  // Where pages count, at most 32 ranges; NULL: everywhere. Copied.
+  // Where pages count, at most 32 ranges, which need not be aligned; NULL: in all of the process, its stacks and the C library's heap
+  // included, so that `judge` must keep what is not the application's to move. To change them, end tracking and begin anew. Copied.
   const struct hps_range *ranges;
   // How many ranges there are.
   uint64_t ranges_count;
@@ -173,21 +174,22 @@ struct hps_report {
 };
 
 // What an application knows of its own memory. Each function may be NULL. They are called one at a time, on the library's thread or on
-// the one in `hps_wait_signal`, with no lock of the library's held.
+// the one in `hps_wait_signal`, with no lock of the library's held. They must return: no exception, no longjmp.
 struct hps_functions {
   // `sizeof (struct hps_functions)`.
   uint32_t size;
   // 0.
   uint32_t reserved;
-  // Given to each function. The application's, and must stay until tracking ended or other functions were set.
+  // Given to each function. The application's, and must stay until tracking has ended (`hps_disable_track` waits for a function that runs);
+  // resting (`HPS_WAKE`) is not the end.
   void *context;
   // Before a list is worked through: all active pages, ascending, the library's and there until this returns.
   void (*begin)(void *context, const struct hps_page *pages, uint64_t count);
   // What is to be done with a region: `HPS_KEEP`, `HPS_CONVERT` or `HPS_COMPACT`. Regions come in the order of their walks, most first. NULL:
   // `hps_judge`.
   int (*judge)(void *context, const struct hps_region *region);
-  // Moves the hot objects of a region elsewhere, such as into an arena. Returns the bytes moved, or a negative errno. NULL: such regions
-  // are kept.
+  // Moves the hot objects of a region elsewhere, such as into an arena. Returns the bytes moved, 0 if nothing could be, or a negative errno,
+  // by which the region counts as refused. NULL: such regions are kept.
   int64_t (*compact)(void *context, const struct hps_region *region);
   // After a list was worked through; the report is the library's and there until this returns.
   void (*end)(void *context, const struct hps_report *report);
@@ -285,7 +287,7 @@ extern "C" {
 // `HPS_WAIT`, in `hps_wait_signal`. While it rests after `hps_disable_track` (`HPS_WAKE`), it is tracked again as it was, whatever the options.
 //
 // Returns 0, or a negative errno: `-EBUSY` it is tracked already, or the signal has another handler; `-ECONNREFUSED` no daemon
-// listens; `-EPERM` the daemon refuses; `-EPROTO` it is of another release; `-EINVAL` an option is out of range; `-EIO` the
+// listens; `-EPERM` the daemon refuses (a set-user-id program, or too many of one user's); `-EPROTO` it is of another release; `-EINVAL` an option is out of range; `-EIO` the
 // daemon does not answer; `-EAGAIN` no thread can be had; with `HPS_OWN_WRITES` also `-ENOSYS`, `-EPERM` this process
 // cannot watch its own writes. `hps_error` says it in words. A daemon that goes away later is waited for.
 //
@@ -301,8 +303,8 @@ int hps_enable_track(const struct hps_options *options);
 // Returns 0, or `-ESRCH`: it is not tracked.
 int hps_disable_track(void);
 
-// Sets what the application knows of its own memory; NULL: nothing. May be called before and while it is tracked; a function that runs just
-// now is finished with the old context.
+// Sets what the application knows of its own memory; NULL: nothing. The structure is copied. May be called before and while it is tracked,
+// and does not wait: a function that runs just now goes on with the old context, so free that after `hps_disable_track` only.
 //
 // Returns 0, or `-EINVAL`: the size is of no known version.
 //
@@ -315,7 +317,7 @@ int hps_set_functions(const struct hps_functions *functions);
 // Waits for a list, works through it on this thread, and writes what came of it to `report`. The signal need be neither blocked nor
 // handled by the application, and none is missed between two calls.
 //
-// `limit_ms`: how long to wait at most, in milliseconds; negative: for as long as it takes.
+// `limit_ms`: how long to wait at most, in milliseconds; 0: not at all; negative: for as long as it takes.
 //
 // Returns 0, or a negative errno: `-ETIMEDOUT` none came; `-ECANCELED` tracking was ended; `-ESRCH` this process is not tracked; `-EBUSY`
 // another thread waits, the library's own with `HPS_HANDLE`; `-EPERM`, `-EPROTO` a daemon that has come back refuses; `-EPROTO` also: its

@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn a_wrong_value_is_told_with_its_key_line_and_the_form_expected() {
         for (text, expected) in [
-            ("\nmax-huge = '50%rams'", "max-huge in line 2: '50%rams' is not a size: write bytes, or a number with K"),
+            ("\nmax-huge = '50%rams'", "max-huge in line 2: '50%rams' is not a size: write a number with B, K"),
             ("max-huge = true", "max-huge in line 1: 'true' cannot stand here: write a text in quotes, or a number"),
             (
                 "give-back = 'yes'",
