@@ -60,7 +60,11 @@ impl Picture for ProgramsRecord {
             entry("forecast of `hugepilot explain`", FORECAST.filled(), Mark::Block),
             entry("measured by `hugepilot trial`, with its 95 % interval", GAINED.stroke_width(3), Mark::Line),
         ];
-        let names: Vec<&str> = intervals.iter().map(|each| each.program).collect();
+        let name = |each: &Interval<'_>| match each.gained {
+            Some(_) => each.program.to_owned(),
+            None => format!("{}: not tried", each.program),
+        };
+        let names: Vec<String> = intervals.iter().map(name).collect();
         let area = headed(area, "What huge pages gain: work for each second of CPU time", &key)?;
         let mut chart = chart_of_rows(&area, across, "gain, in percent", &names)?;
         let zero = [(0.0, SegmentValue::Exact(0)), (0.0, SegmentValue::Last)];

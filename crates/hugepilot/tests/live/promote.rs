@@ -105,7 +105,7 @@ fn a_dry_run_changes_nothing() {
     let gain = &json["expected_gain_percent"];
     assert!(gain["low"].as_f64().expect("a number") <= gain["high"].as_f64().expect("a number"), "{json}");
     assert_eq!(program.huge_bytes(), 0);
-    hugepilot(&format!("give-back {}", program.pid)).assert_fails_with(&["promoted nothing"]);
+    assert!(hugepilot(&format!("give-back {}", program.pid)).stderr.contains("promoted nothing"));
 }
 
 /// On a slow machine few regions may hold nearly all walks of such a short window.
