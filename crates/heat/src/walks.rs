@@ -176,7 +176,7 @@ pub fn outside_passes<'a>(seen: impl Iterator<Item = SeenPages<'a>>) -> Option<f
         |seen: &[SeenPages<'_>]| seen.iter().fold(0.0, |sum, seen| sum + f64::from(seen.read_counts[last].walked));
     let (filled, others): (Vec<_>, Vec<_>) = seen.partition(|seen| seen.share_walked(last) >= FULL);
     let scattered = walked(&others) / (walked(&filled) + walked(&others)).max(1.0);
-    // Memory that is walked at random, some of it soon and some late, looks so to one read, but not to two.
+    // Memory that is walked at random, some of it soon and some late, seems so at one read, but not at two.
     let reads: Vec<Fill> = (0..last).filter_map(|read| Fill::of(&filled, read)).collect();
     let in_passes = reads.len() >= 2 && reads.iter().all(Fill::is_sharp) && reads.iter().any(Fill::is_divided);
     in_passes.then_some(scattered)
