@@ -182,6 +182,15 @@ pub fn outside_passes<'a>(seen: impl Iterator<Item = SeenPages<'a>>) -> Option<f
     in_passes.then_some(scattered)
 }
 
+/// How scattered the walks are by both measures: [`scattered`], which says too little where random walks have filled their lines, and
+/// [`outside_passes`], without which they are not taken to go along addresses.
+pub fn by_both(by_lines: Option<f64>, by_regions: Option<f64>) -> Option<f64> {
+    match by_regions {
+        None => by_lines.map(|share| share.max(MOSTLY_IN_ORDER)),
+        Some(by_regions) => Some(by_lines.unwrap_or(0.0).max(by_regions)),
+    }
+}
+
 fn walked_by<'a>(read: usize, seen: impl Iterator<Item = SeenPages<'a>>) -> u64 {
     seen.map(|seen| u64::from(seen.early[read].walked)).sum()
 }
@@ -295,6 +304,14 @@ mod tests {
         assert_eq!(of(&[(20, [512, 512, 512]), (10, [0, 0, 512])]), None, "too few to tell");
         let beside_random_reads = of(&[(20, [512, 512, 512]), (20, [0, 0, 512]), (400, [60, 80, 200])]);
         assert!((beside_random_reads.expect("passes") - 0.796).abs() < 0.001, "{beside_random_reads:?}");
+    }
+
+    #[test]
+    fn cache_lines_alone_do_not_prove_that_walks_go_along_addresses() {
+        assert_eq!(by_both(Some(0.01), None), Some(MOSTLY_IN_ORDER), "H2 in a JVM was taken for a stream");
+        assert_eq!(by_both(Some(0.7), None), Some(0.7));
+        assert_eq!(by_both(Some(0.01), Some(0.0)), Some(0.01));
+        assert_eq!((by_both(None, Some(0.2)), by_both(None, None)), (Some(0.2), None));
     }
 
     proptest! {

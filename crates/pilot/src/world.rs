@@ -136,7 +136,7 @@ pub trait World {
     /// Where a process runs.
     fn place(&self, process: Process) -> ProcessPlace;
 
-    /// Begins to count what the processor and the scheduler say about a process; None where nothing does.
+    /// Begins to count what the scheduler says about a process; None where nothing does.
     fn gauges(&self, process: Process) -> Option<Gauges>;
 
     /// Adds the shared memory that other processes have populated.

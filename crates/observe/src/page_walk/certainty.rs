@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use heat::clearing::ClearMethod;
-use heat::walks::{self, MOSTLY_IN_ORDER, SeenPages, TLB_ENTRIES};
+use heat::walks::{self, SeenPages, TLB_ENTRIES};
 use heat::{Walks, rate};
 
 use crate::page_walk::Watch;
@@ -16,10 +16,7 @@ impl Watch<'_> {
     pub(super) fn bound_walks(&mut self, batches: &[Range<usize>], busy_cpus: f64) -> Walks {
         let all = || self.seen(0..self.regions.len());
         let passes = walks::outside_passes(all());
-        let scattered = match (walks::scattered(all()), passes) {
-            (by_lines, None) => by_lines.map(|share| share.max(MOSTLY_IN_ORDER)),
-            (by_lines, Some(by_regions)) => Some(by_lines.unwrap_or(0.0).max(by_regions)),
-        };
+        let scattered = walks::by_both(walks::scattered(all()), passes);
         let mut bounds = Walks { scattered, ..Walks::default() };
         // All batches share one TLB, and a program that keeps doing the same keeps the same pages in it.
         let (tlb_entries, all_pages) =

@@ -133,8 +133,8 @@ impl Limits {
     /// What a page walk along addresses costs a program, as a share of [`Limits::WALK_COST`]: 0.4 ns, a quarter of what a chase pays that reads one line
     /// of each page in order, and as little as sequential sweeps were measured to pay. Programs that read whole pages pay less.
     pub const IN_ORDER: f64 = 0.013;
-    /// A process whose walks along addresses take less of its CPU time is left alone. A stream of 2 GiB through NumPy lost 3.4 % [1.8, 5.0] on huge
-    /// pages.
+    /// A process whose walks along addresses take less of its CPU time is left alone. Of three trials of a stream through NumPy none found a gain, and
+    /// one a loss of 3.4 % [1.8, 5.0].
     pub const MIN_IN_ORDER_SHARE: f64 = 0.01;
     /// Less than the capacity of the second-level TLB of any server processor since 2015 (1,536 on Intel Skylake, more on its successors and on AMD
     /// Zen). Pages that fit are walked only after the TLB was flushed, by a context switch or by the clearing itself, and huge pages don't avoid

@@ -209,7 +209,7 @@ impl World for Machine {
     }
 
     fn gauges(&self, process: Process) -> Option<Gauges> {
-        Some(Gauges::start(process.pid))
+        Some(Gauges::of_scheduler(process.pid))
     }
 
     fn complete(&self, heat: &mut Heat) {
