@@ -57,6 +57,15 @@ pub fn noise(run: &Run, metric: Metric) -> Option<Interval> {
     ratio(run, metric, Configuration::DefaultAgain, Configuration::Default)
 }
 
+/// The same of what is compared with this: of the reference itself, where it was measured twice.
+pub fn noise_beside(run: &Run, metric: Metric, reference: Configuration) -> Option<Interval> {
+    let of_itself = match reference {
+        Configuration::Always => ratio(run, metric, Configuration::AlwaysAgain, Configuration::Always),
+        _ => None,
+    };
+    of_itself.or_else(|| noise(run, metric))
+}
+
 /// One configuration's gain over the default, divided by another's; None if no round has all three, or if the other gained nothing in a round.
 pub fn gain_ratio(run: &Run, subject: Configuration, reference: Configuration) -> Option<Interval> {
     let gains = |round| {

@@ -4,7 +4,7 @@
 
 use heat::statistics::Interval;
 
-use crate::comparison::{Metric, gain_noise, gain_ratio, noise, ratio, slowest_tool, typical};
+use crate::comparison::{Metric, gain_noise, gain_ratio, noise_beside, ratio, slowest_tool, typical};
 use crate::configuration::Configuration::{
     self, Always, Default, Explained, Hugepilot, HugepilotNoGrowth, Ideal, Jemalloc, Libhps, LibhpsTenth, Libhugetlbfs,
     Mimalloc, Mimalloc1G, Observed, Oracle, Own, Piloted, Run1G, Run2M, RunThp, Tracked, TunablesPool, TunablesPool1G,
@@ -233,7 +233,7 @@ fn judge_ratio(
     reference: Configuration,
     bound: Bound,
 ) -> (FigureVerdict, String) {
-    judged(ratio(run, metric, subject, reference), noise(run, metric), bound)
+    judged(ratio(run, metric, subject, reference), noise_beside(run, metric, reference), bound)
 }
 
 fn judged(seen: Option<Interval>, noise: Option<Interval>, bound: Bound) -> (FigureVerdict, String) {
@@ -287,6 +287,19 @@ mod tests {
             FigureVerdict::NotResolvable(reach) if reach > 0.15
         ));
         assert_eq!(verdict_of(&memcached(3.0, &noisy), text), FigureVerdict::Met, "far beyond the noise");
+    }
+
+    #[test]
+    fn who_was_measured_twice_tells_its_own_noise() {
+        use crate::configuration::Configuration::AlwaysAgain;
+        let noisy: Vec<f64> = (0..8).map(|round| if round % 2 == 0 { 70.0 } else { 140.0 }).collect();
+        let level: Vec<f64> = FLAT.iter().map(|value| value * 1.05).collect();
+        let once = [(Default, FLAT, 1), (DefaultAgain, &noisy[..], 1), (Always, FLAT, 3), (Libhps, &level[..], 1)];
+        let twice = [&once[..], &[(AlwaysAgain, FLAT, 3)]].concat();
+        let verdict =
+            |turns: &[_]| verdict_of(&run_of("sweep scattered", turns), "libhps: throughput >= 0.994 x always");
+        assert!(matches!(verdict(&once), FigureVerdict::NotResolvable(_)));
+        assert_eq!(verdict(&twice), FigureVerdict::Met);
     }
 
     #[test]

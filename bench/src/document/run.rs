@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::definition::{CopiedTable, Source};
 use super::report_text::{cell, judged, line, section, table};
-use crate::comparison::{Metric, noise, ratio};
+use crate::comparison::{Metric, noise_beside, ratio};
 use crate::configuration::Configuration;
 use crate::kept::{ResultKind, VERSION, parse, read_text};
 use crate::machine::MachineDescription;
@@ -125,9 +125,10 @@ impl KeptRun {
         let run = self.workload(of)?;
         let (subject, reference) =
             pair.split_once('/').context("two configurations are written as `hugepilot/default`")?;
-        let seen = ratio(run, metric, configuration(subject)?, configuration(reference)?);
+        let (subject, reference) = (configuration(subject)?, configuration(reference)?);
+        let seen = ratio(run, metric, subject, reference);
         let seen = seen.with_context(|| format!("{} has no round with {pair}", self.file.display()))?;
-        let noise = noise(run, metric);
+        let noise = noise_beside(run, metric, reference);
         let judged = |bound| match noise {
             Some(noise) => FigureVerdict::of(&seen, &noise, bound),
             None => FigureVerdict::NotMeasured,
