@@ -9,11 +9,16 @@ BUILT :=
 PROGRAMS := $(or $(BUILT),target/release)
 INTO := $(DESTDIR)$(PREFIX)
 LIBDIR := lib
+# `bin` on systems where the two are one.
+SBINDIR := sbin
+# STRIP= leaves symbols in.
+STRIP := -s
 UNIT := lib/systemd/system/hugepilot.service
 # A private directory, where hugepilot searches for it.
 PRELOAD := lib/hugepilot/libhugepilot_preload.so
 # What a fleet's Prometheus and Grafana take.
 RULES := share/hugepilot/prometheus-rules.yml
+SCRAPE := share/hugepilot/prometheus.yml
 DASHBOARDS := share/hugepilot/grafana
 SCHEMA := share/hugepilot/report.schema.json
 BASH_COMPLETIONS := share/bash-completion/completions
@@ -32,7 +37,7 @@ KUBE_NEEDS := etcd-server containerd runc containernetworking-plugins openssl cu
 WINDOWS_NEEDS := gcc-mingw-w64-x86-64 wine
 WINDOWS_TARGET := x86_64-pc-windows-gnu
 TEST_NEEDS := memcached redis-server gcc g++ valgrind $(VM_NEEDS)
-BENCH_NEEDS := memcached redis-server
+BENCH_NEEDS := memcached redis-server libmemcached-tools python3
 SERVER_NEEDS := postgresql mariadb-server sysbench gunicorn apache2-utils redis-tools
 PACKAGE_NEEDS := debhelper dpkg-dev python3
 # Alternatives to compare with; a missing one is left out of the comparison, which says so.
@@ -129,14 +134,14 @@ kube-test: deps-build ## the agent's own tests, then a real Kubernetes of one no
 	$(SUDO) tests/kube/run
 
 .PHONY: windows
-windows: deps-windows-target ## what of hugepilot there is on Windows, in target/x86_64-pc-windows-gnu/release
+windows: deps-windows-target ## the parts of hugepilot that run on Windows, in target/x86_64-pc-windows-gnu/release
 	@scripts/need gcc-mingw-w64-x86-64
 	cargo build --locked --release --target $(WINDOWS_TARGET) -p hps -p hugepilot-sort
 	cargo build --locked --release --target $(WINDOWS_TARGET) -p hugepilot-windows --features program
 	@cd target/$(WINDOWS_TARGET)/release && ls "$$PWD"/hugepilot.exe "$$PWD"/hugepilot-sort.exe "$$PWD"/hps.dll "$$PWD"/libhps.a
 
 .PHONY: windows-test
-windows-test: deps-windows ## what of hugepilot there is on Windows, under Wine
+windows-test: deps-windows ## the parts that run on Windows, under Wine
 	tests/windows/run
 
 .PHONY: vm-idle-page
@@ -218,8 +223,8 @@ fuzz: deps-build deps-fuzz ## each parser of what comes from outside for FUZZ_SE
 install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
 	@[ -x $(PROGRAMS)/hugepilot-manual ] || { echo "make install: no release is built in $(PROGRAMS); leave BUILT out to build one" >&2; exit 1; }
 	rm -rf $(PROGRAMS)/manual && $(PROGRAMS)/hugepilot-manual $(PROGRAMS)/manual
-	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
-	$(INSTALL_SUDO) install -D -s -m 755 $(PROGRAMS)/hugepilotd $(INTO)/sbin/hugepilotd
+	$(INSTALL_SUDO) install -D $(STRIP) -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
+	$(INSTALL_SUDO) install -D $(STRIP) -m 755 $(PROGRAMS)/hugepilotd $(INTO)/$(SBINDIR)/hugepilotd
 	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man1 $(PROGRAMS)/manual/man1/*
 	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man5 $(PROGRAMS)/manual/man5/*
 	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man8 $(PROGRAMS)/manual/man8/*
@@ -227,25 +232,26 @@ install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, comple
 	  $(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/manual/completions/$$program.bash $(INTO)/$(BASH_COMPLETIONS)/$$program; done
 	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(ZSH_COMPLETIONS) $(PROGRAMS)/manual/completions/_*
 	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(FISH_COMPLETIONS) $(PROGRAMS)/manual/completions/*.fish
-	sed 's|/usr/local/sbin/|$(PREFIX)/sbin/|' integrations/systemd/hugepilot.service \
+	sed 's|/usr/local/sbin/|$(PREFIX)/$(SBINDIR)/|' integrations/systemd/hugepilot.service \
 	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(UNIT)
 	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(DASHBOARDS) integrations/grafana/*.json
 	$(INSTALL_SUDO) install -D -m 644 integrations/prometheus/rules.yml $(INTO)/$(RULES)
+	$(INSTALL_SUDO) install -D -m 644 integrations/prometheus/hugepilot.yml $(INTO)/$(SCRAPE)
 	$(INSTALL_SUDO) install -D -m 644 docs/reference/report.schema.json $(INTO)/$(SCHEMA)
-	$(INSTALL_SUDO) install -D -s -m 644 $(PROGRAMS)/libhps.so $(INTO)/$(LIBDIR)/libhps.so.$(VERSION)
+	$(INSTALL_SUDO) install -D $(STRIP) -m 644 $(PROGRAMS)/libhps.so $(INTO)/$(LIBDIR)/libhps.so.$(VERSION)
 	$(INSTALL_SUDO) ln -sf libhps.so.$(VERSION) $(INTO)/$(LIBDIR)/libhps.so.0
 	$(INSTALL_SUDO) ln -sf libhps.so.0 $(INTO)/$(LIBDIR)/libhps.so
 	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/libhps.a $(INTO)/$(LIBDIR)/libhps.a
 	$(INSTALL_SUDO) install -D -m 644 crates/hps/include/hps.h $(INTO)/include/hps.h
 	$(INSTALL_SUDO) install -D -m 644 crates/hps/man/hps.3 $(INTO)/share/man/man3/hps.3
-	$(INSTALL_SUDO) install -D -s -m 644 $(PROGRAMS)/libhugepilot_preload.so $(INTO)/$(PRELOAD)
+	$(INSTALL_SUDO) install -D $(STRIP) -m 644 $(PROGRAMS)/libhugepilot_preload.so $(INTO)/$(PRELOAD)
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' crates/hps/hps.pc.in \
 	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(LIBDIR)/pkgconfig/hps.pc
 	$(if $(DESTDIR),,-$(INSTALL_SUDO) ldconfig)
 
 .PHONY: uninstall
 uninstall: ## remove it
-	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot sbin/hugepilotd $(UNIT) $(RULES) $(DASHBOARDS)/*.json share/hugepilot/grafana.json $(SCHEMA) $(PRELOAD) include/hps.h \
+	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot $(SBINDIR)/hugepilotd $(UNIT) $(RULES) $(SCRAPE) $(DASHBOARDS)/*.json share/hugepilot/grafana.json $(SCHEMA) $(PRELOAD) include/hps.h \
 	  $(LIBDIR)/libhps.so.$(VERSION) $(LIBDIR)/libhps.so.0 $(LIBDIR)/libhps.so $(LIBDIR)/libhps.a $(LIBDIR)/pkgconfig/hps.pc \
 	  share/man/man1/hugepilot.1 share/man/man1/hugepilot-*.1 share/man/man3/hps.3 share/man/man5/hugepilot.toml.5 share/man/man8/hugepilotd.8 \
 	  $(BASH_COMPLETIONS)/hugepilot $(ZSH_COMPLETIONS)/_hugepilot $(FISH_COMPLETIONS)/hugepilot.fish \
@@ -254,7 +260,7 @@ uninstall: ## remove it
 	  ! [ -d $(INTO)/$$each ] || $(INSTALL_SUDO) rmdir --ignore-fail-on-non-empty $(INTO)/$$each; done
 
 .PHONY: deb
-deb: programs ## Debian packages of the same: command, daemon, libhps and what developers need of it; the last lines say where
+deb: programs ## Debian packages of what `make install` installs: command, daemon, libhps, its development files; the last lines say where
 	@scripts/need $(PACKAGE_NEEDS)
 	@scripts/deb target/release
 

@@ -1,10 +1,10 @@
 //! Another command beside a workload under load: a demo, a trial, a profiler.
 //!
-//! Owns: telling the command the process id, and a file with the operations done so far. Never touches: what the command does.
+//! Owns: telling the command the process id, and how to read what the program has done so far. Never touches: what the command does.
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,9 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use heat::units::Bytes;
 use hugepilot_os::stop::{SecondSignal, Stop};
+use tempfile::TempDir;
 
+use crate::programs::LoadedProgram;
 use crate::workload::{
     Chase, ChasePattern, Memcached, Popularity, RequestLoad, Running, SWEEPS_PER_SAMPLE, Start, Sweep, SweepPattern,
     Wire, Workload,
@@ -20,10 +22,10 @@ use crate::workload::{
 
 pub const EXAMPLES: &str = "\
 Examples:
-  hugepilot-bench beside memcached -- hugepilot trial '{pid}' --rate 'cat {work}'
+  hugepilot-bench beside memcached -- hugepilot trial '{pid}' --rate '{rate}'
   hugepilot-bench beside sweep-random --size 1G -- hugepilot scan
 
-{pid} stands for the process id of the program under load, {work} for a file with the number of its operations so far.";
+{pid} stands for the process id of the program under load, {rate} for a command that prints what it has done so far.";
 
 /// How often the file is written; a window of a trial takes seconds.
 const EVERY: Duration = Duration::from_millis(20);
@@ -35,7 +37,7 @@ pub struct BesideArguments {
     /// What is put under load.
     #[arg(value_enum)]
     workload: BesideWorkload,
-    /// Memory to use.
+    /// Memory to use; that of `memcached-multi-get` is fixed.
     #[arg(long, default_value_t = Bytes(2 << 30))]
     size: Bytes,
     /// The command to run beside it.
@@ -48,6 +50,8 @@ pub struct BesideArguments {
 enum BesideWorkload {
     /// memcached, zipfian reads of 512 bytes.
     Memcached,
+    /// memcached as `programs` loads it: requests for fifty items of 512 bytes each, at random, in about 2 GiB.
+    MemcachedMultiGet,
     /// Random reads that wait for each other.
     ChaseDependent,
     /// Random reads that overlap.
@@ -62,11 +66,25 @@ enum BesideWorkload {
 const ITEM: u64 = 630;
 
 impl BesideWorkload {
+    fn start(self, size: Bytes, stop: &Stop) -> Result<Beside> {
+        if self == BesideWorkload::MemcachedMultiGet {
+            eprintln!("starting memcached, and filling it");
+            return LoadedProgram::named("memcached", "", stop).map(Beside::Loaded);
+        }
+        let workload = self.of_size(size);
+        eprintln!("starting {}: {}", workload.name(), workload.description());
+        let operations = tempfile::tempdir().context("no temporary directory")?;
+        let program = workload.start(Start::AsItIs, stop)?;
+        let beside = Beside::Counted { program, began: Instant::now(), operations };
+        beside.count()?;
+        Ok(beside)
+    }
+
     fn of_size(self, size: Bytes) -> Box<dyn Workload> {
         let chase = |pattern| Box::new(Chase { size, pattern, seed: SEED });
         let sweep = |pattern| Box::new(Sweep { size, pattern, seed: SEED, sweeps: SWEEPS_PER_SAMPLE });
         match self {
-            BesideWorkload::Memcached => {
+            BesideWorkload::Memcached | BesideWorkload::MemcachedMultiGet => {
                 let load = RequestLoad {
                     wire: Wire::Memcached,
                     items: (size.0 / ITEM).max(1),
@@ -86,30 +104,69 @@ impl BesideWorkload {
     }
 }
 
+/// A program under load.
+enum Beside {
+    /// Its load is this program's, and its operations are in a file.
+    Counted { program: Box<dyn Running>, began: Instant, operations: TempDir },
+    /// It counts for itself.
+    Loaded(LoadedProgram),
+}
+
+impl Beside {
+    fn pid(&self) -> Result<u32> {
+        match self {
+            Beside::Counted { program, .. } => Ok(program.pid()),
+            Beside::Loaded(program) => program.pid(),
+        }
+    }
+
+    /// A command that prints what it has done so far.
+    fn rate(&self) -> String {
+        match self {
+            Beside::Counted { operations, .. } => format!("cat '{}'", work_in(operations).display()),
+            Beside::Loaded(program) => program.rate().to_owned(),
+        }
+    }
+
+    fn check(&mut self) -> Result<()> {
+        match self {
+            Beside::Counted { program, .. } => program.check(),
+            Beside::Loaded(program) => program.check(),
+        }
+    }
+
+    /// Whoever reads the file sees all of the number: it takes the place of the last one.
+    fn count(&self) -> Result<()> {
+        let Beside::Counted { program, began, operations } = self else { return Ok(()) };
+        let (work, count) = (work_in(operations), program.progress().window(*began, Instant::now()).operations);
+        let next = work.with_extension("next");
+        fs::write(&next, format!("{count}\n")).and_then(|()| fs::rename(&next, work)).context("cannot write the work")
+    }
+}
+
+fn work_in(directory: &TempDir) -> PathBuf {
+    directory.path().join("operations")
+}
+
 impl BesideArguments {
     /// Runs both until the command ends.
     pub fn run(self) -> Result<()> {
         let stop = Stop::on_signals(SecondSignal::Ends)?;
-        let workload = self.workload.of_size(self.size);
-        eprintln!("starting {}: {}", workload.name(), workload.description());
-        let mut program = workload.start(Start::AsItIs, &stop)?;
-        let folder = tempfile::tempdir().context("no temporary directory")?;
-        let work = folder.path().join("operations");
-        write_operations(&*program, Instant::now(), &work)?;
-        let mut child = command(&self.command, program.pid(), &work)?.spawn().with_context(|| {
+        let mut program = self.workload.start(self.size, &stop)?;
+        let mut child = command(&self.command, program.pid()?, &program.rate())?.spawn().with_context(|| {
             format!("cannot run '{}'; give its path, or check PATH", self.command[0].to_string_lossy())
         })?;
-        let status = until_it_ends(&mut child, &mut *program, &work, &stop)?;
+        let status = until_it_ends(&mut child, &mut program, &stop)?;
         ensure!(status.success(), "'{}' ended with {status}", self.command[0].to_string_lossy());
         Ok(())
     }
 }
 
 /// The command with its words filled in.
-fn command(words: &[OsString], pid: u32, work: &Path) -> Result<Command> {
+fn command(words: &[OsString], pid: u32, rate: &str) -> Result<Command> {
     let fill = |word: &OsString| -> Result<OsString> {
         let word = word.to_str().context("the command's words must be UTF-8")?;
-        Ok(word.replace("{pid}", &pid.to_string()).replace("{work}", &work.to_string_lossy()).into())
+        Ok(word.replace("{pid}", &pid.to_string()).replace("{rate}", rate).into())
     };
     let words = words.iter().map(fill).collect::<Result<Vec<OsString>>>()?;
     let mut command = Command::new(&words[0]);
@@ -118,8 +175,7 @@ fn command(words: &[OsString], pid: u32, work: &Path) -> Result<Command> {
 }
 
 /// After a signal, which the terminal sends to the command, too, this waits until the command has ended.
-fn until_it_ends(child: &mut Child, program: &mut dyn Running, work: &Path, stop: &Stop) -> Result<ExitStatus> {
-    let began = Instant::now();
+fn until_it_ends(child: &mut Child, program: &mut Beside, stop: &Stop) -> Result<ExitStatus> {
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the command")? {
             return Ok(status);
@@ -127,16 +183,9 @@ fn until_it_ends(child: &mut Child, program: &mut dyn Running, work: &Path, stop
         if !stop.requested() {
             program.check()?;
         }
-        write_operations(program, began, work)?;
+        program.count()?;
         std::thread::sleep(EVERY);
     }
-}
-
-/// Whoever reads the file sees all of the number: it takes the place of the last one.
-fn write_operations(program: &dyn Running, began: Instant, work: &Path) -> Result<()> {
-    let next = work.with_extension("next");
-    let operations = program.progress().window(began, Instant::now()).operations;
-    fs::write(&next, format!("{operations}\n")).and_then(|()| fs::rename(&next, work)).context("cannot write the work")
 }
 
 #[cfg(test)]
@@ -145,8 +194,8 @@ mod tests {
 
     #[test]
     fn the_commands_words_are_filled_in() {
-        let words = ["trial", "{pid}", "--rate", "cat {work}"].map(OsString::from);
-        let command = command(&words, 42, Path::new("/tmp/w")).unwrap();
+        let words = ["trial", "{pid}", "--rate", "{rate}"].map(OsString::from);
+        let command = command(&words, 42, "cat /tmp/w").unwrap();
         assert_eq!(command.get_program(), "trial");
         assert_eq!(command.get_args().collect::<Vec<_>>(), ["42", "--rate", "cat /tmp/w"]);
     }

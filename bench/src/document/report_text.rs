@@ -31,7 +31,11 @@ pub(super) fn line<'a>(section: &'a str, words: &str) -> Option<&'a str> {
 fn tables<'a>(section: &'a str, column: &str) -> impl Iterator<Item = Vec<Vec<&'a str>>> {
     let mut lines = section.lines();
     std::iter::from_fn(move || {
-        let head = lines.by_ref().map(columns).find(|heads| heads.contains(&column))?;
+        let mut head = lines.by_ref().map(columns).find(|heads| heads.contains(&column))?;
+        // The second column may have no name.
+        if lines.clone().next().is_some_and(|first| columns(first).len() == head.len() + 1) {
+            head.insert(1, "");
+        }
         let rows = lines.clone().map(columns).take_while(|cells| cells.len() == head.len());
         Some(std::iter::once(head.clone()).chain(rows).collect())
     })
@@ -49,6 +53,13 @@ pub(super) fn cell<'a>(section: &'a str, row: &str, column: &str) -> Option<&'a 
         let row = table.iter().skip(1).find(|cells| is_named(cells, row))?;
         row.get(position).copied()
     })
+}
+
+/// In the same table and row as a cell: the column that compares the default with itself.
+pub(super) fn noise_of<'a>(section: &'a str, row: &str, column: &str) -> Option<&'a str> {
+    let table = table(section, column)?;
+    let noise = table[0].iter().find(|head| head.ends_with("(A/A)") && **head != column)?;
+    cell(section, row, noise)
 }
 
 /// Whether a row has that name: its first column, or its first two where several rows begin alike.
@@ -99,6 +110,9 @@ default         70.0 k
         assert_eq!(cell(REPORT, "hugepilot", "tool"), Some("1 s"));
         assert_eq!(cell(REPORT, "hugepilot 104.0 k", "tool"), Some("1 s"), "by two columns");
         assert_eq!(cell(REPORT, "ideal", "tool"), None);
+        let felt = "response times       alone  promoting  of alone  again (A/A)\ncold default  p99   250 us     260 us     1.038        1.026\n";
+        assert_eq!(noise_of(felt, "cold default p99", "of alone"), Some("1.026"));
+        assert_eq!(noise_of(REPORT, "hugepilot", "tool"), None);
         assert_eq!(cell(REPORT, "default", "p99"), None);
         let tools = table(REPORT, "tool").unwrap();
         assert_eq!(tools.len(), 3, "its head and two rows");

@@ -11,7 +11,7 @@ use heat::statistics::Interval;
 use serde::Deserialize;
 
 use super::definition::{CopiedTable, Source};
-use super::report_text::{cell, judged, line, section, table};
+use super::report_text::{cell, judged, line, noise_of, section, table};
 use crate::comparison::{Metric, noise_beside, ratio};
 use crate::configuration::Configuration;
 use crate::kept::{ResultKind, VERSION, parse, read_text};
@@ -113,6 +113,7 @@ impl KeptRun {
                 let found = cell(below, row, column).with_context(|| missing(&format!("'{column}' of '{row}'")))?;
                 let again =
                     cell(below, "default-again", column).filter(|again| again.contains('[') && row != "default-again");
+                let again = again.or_else(|| noise_of(below, row, column).filter(|_| found.contains('[')));
                 Ok(ShownFigure { numbers: found.to_owned(), noise: again.map(str::to_owned), verdict: None })
             }
             Source::Throughput(pair) => self.ratio(Metric::Throughput, pair, of, bound),

@@ -37,7 +37,7 @@ Examples:
   hugepilot-bench programs redis --for 5m         one of them, at most five minutes
   hugepilot-bench programs --keep                 all of them: some hours
   hugepilot-bench programs --list                 what they are, and what each needs
-  hugepilot-bench programs redis --setups default,default-again,always,attach,ideal --rounds 20
+  hugepilot-bench programs redis --setups default,default-again,always,promote,attach,ideal --starts 6 --rounds 5
 
 Each program is started, filled and put under load, then `hugepilot trial` switches its memory between base and huge pages until its gain is
 known within 2 %, or time is up. With --setups it runs several times side by side instead, each in one setup and stopped except during its
@@ -64,8 +64,11 @@ pub struct ProgramsArguments {
     /// Compares these setups of each program, separated by commas, in place of a trial
     #[arg(long, value_enum, value_delimiter = ',', conflicts_with_all = ["limit", "precision"])]
     setups: Vec<ProgramSetup>,
-    /// Rounds; each setup has one turn in each
-    #[arg(long, default_value_t = 20, requires = "setups")]
+    /// How often each setup is started anew; its memory then lies elsewhere, and each start counts once [default: rounds of one start count]
+    #[arg(long, default_value_t = 1, requires = "setups", value_parser = clap::value_parser!(u32).range(1..))]
+    starts: u32,
+    /// Rounds of each start; each setup has one turn in each
+    #[arg(long, default_value_t = 20, requires = "setups", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Seconds of each turn; longer where work is counted late
     #[arg(long, default_value_t = 3, requires = "setups")]
@@ -137,7 +140,7 @@ impl ProgramsArguments {
             bench.with_settings(program, |bench| {
                 let Bench { tool, stop, settings } = bench;
                 let lasting = program.shortest_window()?.max(Duration::from_secs(self.seconds.into()));
-                SideBySide { setups: &self.setups, rounds: self.rounds, lasting, tool, stop }
+                SideBySide { setups: &self.setups, starts: self.starts, rounds: self.rounds, lasting, tool, stop }
                     .measure(program, settings, turns)
                     .with_context(|| format!("{name} (needs {})", program.needs))
             })

@@ -189,7 +189,10 @@ fn told(change: Option<SpeedChange>) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::kept::{ResultKind, parse};
+    use std::fs;
+    use std::path::Path;
+
+    use crate::kept::{ResultKind, parse, read_text};
     use crate::outputs::json_lines;
 
     pub(in crate::programs) fn trial(program: &str, forecast: [f64; 3], change: Option<[f64; 3]>) -> ProgramTrial {
@@ -208,6 +211,24 @@ pub(super) mod tests {
                 "switched_bytes": 1u64 << 30,
             })),
             refused: None,
+        }
+    }
+
+    /// A change of the model shows here before anybody measures again.
+    #[test]
+    fn forecasts_hold_for_the_trials_that_the_readme_shows() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let tables = fs::read_to_string(root.join("docs/results/tables.toml")).expect("the tables");
+        let tables: toml::Table = toml::from_str(&tables).expect("TOML");
+        let runs = tables["programs"]["runs"].as_array().expect("runs");
+        assert!(runs.len() > 9);
+        for run in runs {
+            let file = root.join("bench/runs").join(format!("{}.json.zst", run.as_str().expect("a path")));
+            let record: ProgramsRecord =
+                parse(&read_text(&file).expect("kept"), &file, VERSION).expect("of this version");
+            for figure in record.figures() {
+                assert_ne!(figure.verdict, FigureVerdict::NotMet, "{}: {}", figure.text, figure.numbers);
+            }
         }
     }
 

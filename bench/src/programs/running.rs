@@ -89,7 +89,7 @@ impl LoadedProgram {
     }
 
     /// The process on trial. Errors: there is none of its name.
-    pub(super) fn pid(&self) -> Result<u32> {
+    pub(crate) fn pid(&self) -> Result<u32> {
         let is_it =
             |&pid: &u32| ProcessStatus::read(&Root::host(), pid).is_ok_and(|status| status.name == self.process);
         let below = descendants(&Root::host(), self.program.pid())?;
@@ -98,7 +98,7 @@ impl LoadedProgram {
     }
 
     /// The command that prints its work.
-    pub(super) fn rate(&self) -> &str {
+    pub(crate) fn rate(&self) -> &str {
         &self.rate
     }
 

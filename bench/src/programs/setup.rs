@@ -45,6 +45,8 @@ pub enum ProgramSetup {
     Experts,
     /// Started by `hugepilot run --pages thp`.
     RunPages,
+    /// `hugepilot promote` with its defaults, once.
+    Promote,
     /// `hugepilot attach` with its defaults, once it has done what it will.
     Attach,
     /// Every populated region collapsed: the ceiling.
@@ -99,6 +101,7 @@ impl ProgramInSetup {
         started.program.check()?;
         match setup {
             ProgramSetup::Attach => started._attached = Some(started.attach(definition.children, tool, stop)?),
+            ProgramSetup::Promote => started.promote(definition.children, tool, stop)?,
             ProgramSetup::Ideal => {
                 started.family()?.try_for_each(|pid| collapse_all(pid, stop).map(|_| ()))?;
             }
@@ -149,6 +152,17 @@ impl ProgramInSetup {
     fn family(&self) -> Result<impl Iterator<Item = u32> + use<>> {
         let pid = self.program.pid()?;
         Ok(descendants(&Root::host(), pid)?.into_iter().chain([pid]))
+    }
+
+    /// Promotes under load, once.
+    fn promote(&mut self, with_children: bool, tool: &Tool, stop: &Stop) -> Result<()> {
+        let words: &[&str] = if with_children { &["--children"] } else { &[] };
+        let promoting = tool.start_on("promote", self.program.pid()?, words)?;
+        while !promoting.has_ended()? {
+            stop.sleep_until(Instant::now() + POLL)?;
+            self.program.check()?;
+        }
+        promoting.finish().map(|_| ())
     }
 
     /// Attaches hugepilot under load, and waits until nothing more becomes huge.

@@ -19,7 +19,10 @@ const LEVEL: f64 = 0.97;
 /// Work of one program in one setup for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SetupTurn {
-    /// Counted from 0.
+    /// Which of the processes of this setup it was, counted from 0.
+    #[serde(default)]
+    pub(super) start: u32,
+    /// Counted from 0, over all starts.
     pub(super) round: u32,
     /// The setup.
     pub(super) setup: ProgramSetup,
@@ -55,7 +58,7 @@ pub struct SetupsRecord {
     version: u32,
     /// The machine measured.
     pub machine: MachineDescription,
-    /// Rounds requested; the file has fewer turns if the run was stopped.
+    /// Rounds requested of each start; the file has fewer turns if the run was stopped.
     pub(super) rounds: u32,
     /// In the order in which they ran.
     pub(super) programs: Vec<ProgramTurns>,
@@ -69,7 +72,7 @@ impl SetupsRecord {
 
     /// The whole report.
     pub fn text(&self) -> String {
-        let mut text = format!("{}\nprograms in several setups: {} rounds\n", self.machine, self.rounds);
+        let mut text = format!("{}\nprograms in several setups: {} rounds of each start\n", self.machine, self.rounds);
         self.programs.iter().for_each(|program| text += &program.text());
         text
     }
@@ -123,9 +126,15 @@ impl ProgramTurns {
         self.ratio(setup, other, |turn| turn.work_per_cpu_second)
     }
 
-    /// A number of one setup relative to another's, round by round.
+    /// A number of one setup relative to another's: start by start, where there were several, otherwise round by round.
     fn ratio(&self, setup: ProgramSetup, other: ProgramSetup, number: fn(&SetupTurn) -> f64) -> Option<Interval> {
-        let numbers = |setup| self.of(setup).map(|turn| (turn.round, number(turn)));
+        let starts = distinct(self.turns.iter().map(|turn| turn.start));
+        if starts.len() == 1 {
+            let numbers = |setup| self.of(setup).map(|turn| (turn.round, number(turn)));
+            return ratio_by_round(numbers(setup), numbers(other));
+        }
+        let usual = |setup, start| median_of(self.of(setup).filter(|turn| turn.start == start).map(number));
+        let numbers = |setup| starts.iter().filter_map(move |&start| Some((start, usual(setup, start)?)));
         ratio_by_round(numbers(setup), numbers(other))
     }
 }
@@ -139,6 +148,7 @@ mod tests {
 
     fn program(times: f64) -> ProgramTurns {
         let turn = |round, setup, times| SetupTurn {
+            start: 0,
             round,
             setup,
             work_per_cpu_second: times * (1000.0 + f64::from(round)),
@@ -175,6 +185,21 @@ mod tests {
         for part in ["1.250 [1.250, 1.250]", "x 1.000", "512 MiB", "experts: its switch", "without always: no memory"] {
             assert!(told.contains(part), "{part}: {told}");
         }
+    }
+
+    #[test]
+    fn of_several_starts_each_is_one_pair() {
+        let mut program = program(1.25);
+        // In the second start all of its memory lies badly: eight rounds of one process are one finding.
+        program.turns.iter_mut().filter(|turn| turn.round >= 4).for_each(|turn| {
+            turn.start = 1;
+            turn.work_per_cpu_second *= if turn.setup == ProgramSetup::Attach { 0.8 } else { 1.0 };
+        });
+        let interval = program.speed(ProgramSetup::Attach, ProgramSetup::Default).unwrap();
+        assert_eq!(
+            (interval.pairs, (interval.low * 100.0).round(), (interval.high * 100.0).round()),
+            (2, 100.0, 125.0)
+        );
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Owns: the order of turns. Never touches: how a program is started, or how its work is counted.
 //!
-//! All processes live through the same minutes of a noisy machine, and a turn follows within seconds the ones that it is compared with.
+//! All processes live through the same minutes of a noisy machine, and a turn follows within seconds the ones that it is compared with. What the
+//! machine does not even out is where a process's memory lies, which lasts as long as the process: several starts tell that.
 
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ const SETTLING: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub(super) struct SideBySide<'a> {
     pub(super) setups: &'a [ProgramSetup],
+    pub(super) starts: u32,
     pub(super) rounds: u32,
     pub(super) lasting: Duration,
     pub(super) tool: &'a Tool,
@@ -37,14 +39,24 @@ impl SideBySide<'_> {
         settings: &mut SavedSettings,
         turns: &mut ProgramTurns,
     ) -> Result<()> {
+        (0..self.starts).try_for_each(|start| self.measure_once(definition, start, settings, turns))
+    }
+
+    fn measure_once(
+        &self,
+        definition: &ProgramDefinition,
+        start: u32,
+        settings: &mut SavedSettings,
+        turns: &mut ProgramTurns,
+    ) -> Result<()> {
         let mut running = self.start(definition, settings, turns)?;
         let bar = progress_bar(u64::from(self.rounds) * running.len() as u64);
         let all: Vec<usize> = (0..running.len()).collect();
-        for round in 0..self.rounds {
+        for round in start * self.rounds..(start + 1) * self.rounds {
             for index in order_of_round(&all, 1, round) {
                 let program = &mut running[index];
                 bar.set_message(format!("{} round {}: {}", turns.program, round + 1, program.setup));
-                turns.turns.push(self.turn(program, round, settings)?);
+                turns.turns.push(SetupTurn { start, ..self.turn(program, round, settings)? });
                 turns_done(&bar, 1);
             }
         }
@@ -66,7 +78,10 @@ impl SideBySide<'_> {
                 Ok(program) => running.push(program),
                 Err(error) => {
                     self.stop.check()?;
-                    turns.missing.push((setup, format!("{error:#}")));
+                    let why = (setup, format!("{error:#}"));
+                    if !turns.missing.contains(&why) {
+                        turns.missing.push(why);
+                    }
                 }
             }
         }
@@ -78,6 +93,7 @@ impl SideBySide<'_> {
         let memory = program.memory()?;
         let work = after.work - before.work;
         Ok(SetupTurn {
+            start: 0,
             round,
             setup: program.setup,
             work_per_cpu_second: work / after.cpu.saturating_sub(before.cpu).seconds().max(1e-3),

@@ -66,6 +66,11 @@ const COUNTERS: &[Counter] = &[
     counter("hugepilot_scans", "Scans of a target", |state| state.counts.scans as f64),
     counter("hugepilot_promoted_regions", "Regions put on huge pages", |state| state.counts.promoted as f64),
     counter("hugepilot_given_back_regions", "Regions given back", |state| state.counts.given_back as f64),
+    counter(
+        "hugepilot_lost_regions",
+        "Regions put on huge pages that programs split, or released without unmapping them",
+        |state| state.counts.lost as f64,
+    ),
 ];
 
 const TARGET_GAUGES: &[Gauge<TargetState>] = &[

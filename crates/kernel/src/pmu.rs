@@ -9,6 +9,9 @@ use crate::cpu::{Cpu, parse_list};
 use crate::root::optional;
 use crate::{KernelError, Malformed, Root};
 
+/// `PERF_COUNT_HW_INSTRUCTIONS` (include/uapi/linux/perf_event.h), on every processor that counts.
+pub const INSTRUCTIONS: Event = Event { kind: 0, config: 1, config1: 0, config2: 0 };
+
 const DEVICES: &str = "sys/bus/event_source/devices";
 /// The most terms of one event; the longest that kernels list has six.
 const MOST_TERMS: usize = 16;

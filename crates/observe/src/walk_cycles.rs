@@ -1,13 +1,13 @@
-//! The share of a process's time taken by page walks, counted by the processor.
+//! What the processor counts of a process: the share of its time taken by page walks, and its instructions.
 //!
-//! Owns: counting the cycles of walks during its lifetime. Never touches: the target.
+//! Owns: counting during its lifetime. Never touches: the target.
 //!
-//! Only some Intel processors count them ([`kernel::pmu`]); AMD's have no such event. Where nothing can be counted, as is usual in virtual machines,
-//! it only scans sysfs once.
+//! Only some Intel processors count cycles of walks ([`kernel::pmu`]); AMD's have no such event. Where nothing can be counted, as is usual in virtual
+//! machines, it only scans sysfs once.
 
 use heat::WalkShare;
 use hugepilot_os::perf::Counters;
-use kernel::pmu::walk_events;
+use kernel::pmu::{INSTRUCTIONS, walk_events};
 use kernel::{Root, process};
 
 /// Counters for all threads of one process, and for threads they start.
@@ -27,14 +27,44 @@ impl WalkCycles {
 
     /// The result so far. None if nothing was counted.
     pub fn share(&mut self) -> Option<WalkShare> {
-        let mut sums = [0.0; 3];
-        for counters in &mut self.0 {
-            let counts = counters.read().ok()?;
-            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-        }
-        let [cycles, loads, stores] = sums;
+        let [cycles, loads, stores] = sums(&mut self.0)?;
         share(cycles, loads, stores)
     }
+
+    /// Cycles so far, and at most how many of them walked.
+    pub fn counted(&mut self) -> Option<[f64; 2]> {
+        let [cycles, loads, stores] = sums(&mut self.0)?;
+        (cycles > 0.0 && loads + stores > 0.0).then(|| [cycles, (loads + stores).min(cycles)])
+    }
+}
+
+/// Instructions of all threads of one process, and of threads they start.
+#[derive(Debug)]
+pub struct Instructions(Vec<Counters>);
+
+impl Instructions {
+    /// Begins to count. None where that is not possible.
+    pub fn start(root: &Root, pid: u32) -> Option<Self> {
+        let threads = process::threads(root, pid).ok()?;
+        let counters = Counters::of_threads(&[INSTRUCTIONS], &threads);
+        let counters = counters.inspect_err(|error| tracing::debug!("instructions cannot be counted: {error}"));
+        counters.ok().map(Self)
+    }
+
+    /// Those so far. None if none were counted.
+    pub fn counted(&mut self) -> Option<f64> {
+        sums(&mut self.0).map(|[instructions]| instructions).filter(|&instructions| instructions > 0.0)
+    }
+}
+
+/// The sums of each event over all threads.
+fn sums<const EVENTS: usize>(each: &mut [Counters]) -> Option<[f64; EVENTS]> {
+    let mut sums = [0.0; EVENTS];
+    for counters in each {
+        let counts = counters.read().ok()?;
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    Some(sums)
 }
 
 /// Walks of loads and of stores may overlap: the total is at least the longer of the two, and at most their sum.

@@ -209,12 +209,19 @@ impl Observation {
         decide(heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default())
     }
 
-    /// The share of CPU time in page walks: as the processor counts it, or as the forecast has it. None where neither tells.
+    /// The share of CPU time in page walks: as the processor counts it, or of those on base pages as the forecast rates them. None where neither
+    /// tells.
     pub fn share_of_walks(&self, plan: &Plan, estimator: &Estimator) -> Option<f64> {
-        let forecast = self.forecast(plan, estimator).gain().filter(|_| plan.share_of_walks_saved() > 0.0);
-        let saved = forecast.map(|gain| gain.likely / (100.0 + gain.likely));
-        let expected = saved.map_or(plan.walk_share, |saved| Some(saved / plan.share_of_walks_saved()));
-        self.gauged.walk_share.map(|counted| counted.high).or(expected)
+        if let Some(counted) = self.gauged.walk_share {
+            return Some(counted.high);
+        }
+        // Who used no CPU time, or waited for a processor, shows nothing.
+        self.forecast(plan, estimator).gain()?;
+        let mut basis = ForecastBasis::of(plan, &self.heat, &self.family, self.gauged, &estimator.cost);
+        basis.saved.walks_saved_per_second = plan.base_walks_per_second();
+        basis.saved.faults_saved_per_second = 0.0;
+        let (if_all_were_saved, _) = estimator.correction.apply(basis.gain()?);
+        Some(if_all_were_saved.likely / (100.0 + if_all_were_saved.likely))
     }
 
     /// The forecast of a plan for it.
@@ -266,18 +273,23 @@ mod tests {
         heat.busy_cpus = Some(1.0);
         let (plan, family) = (Observation::plan_for(&heat), Family::alone(Bytes(0), Bytes(1 << 30)));
         let estimator = Estimator::of_model(WalkCost::UNCALIBRATED);
-        let of = |walk_share| {
-            let gauged = Gauged { waited: None, walk_share };
-            Observation { heat: heat.clone(), family, gauged }
+        let of = |walk_share, waited, scattered| {
+            let mut heat = heat.clone();
+            heat.walks.scattered = scattered;
+            let plan = Observation::plan_for(&heat);
+            let gauged = Gauged { waited, walk_share };
+            let share = Observation { heat, family, gauged }.share_of_walks(&plan, &estimator);
+            share
         };
-        let gain = of(None).forecast(&plan, &estimator).gain().expect("a gain").likely;
-        let share = of(None).share_of_walks(&plan, &estimator).expect("a share");
-        assert!(
-            (share - 2.0 * gain / (100.0 + gain)).abs() < 1e-9,
-            "half of the page walks are saved: {share}, {gain}"
-        );
+        let gauged = Gauged { waited: None, walk_share: None };
+        let gain = Forecast::of(&plan, &heat, &family, gauged, &estimator).gain().expect("a gain").likely;
+        let share = of(None, None, None).expect("a share");
+        assert!((share - gain / (100.0 + gain)).abs() < 1e-9, "all on base pages are saved: {share}, {gain}");
         let counted = Some(WalkShare { low: 0.1, high: 0.3 });
-        assert_eq!(of(counted).share_of_walks(&plan, &estimator), Some(0.3));
+        assert_eq!(of(counted, None, None), Some(0.3));
+        assert_eq!(of(None, Some(0.9), None), None, "it waited for a processor");
+        let in_order = of(None, None, Some(0.0)).expect("a share");
+        assert!(in_order < share / 4.0, "{in_order}: nothing is promoted, and walks along addresses cost little");
     }
 
     #[test]

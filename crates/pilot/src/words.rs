@@ -69,6 +69,9 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
         Reason::OverQuota => "over the program's quota of huge pages; others share the limit",
         Reason::Requested => "somebody asked for it",
         Reason::CoolingDown => "given back, split or refused not long ago, so that it cools down before another try",
+        Reason::KeptSplitting => {
+            "the program split or released too many huge pages here, each time that it was tried; its allocator may have a setting for that (`hugepilot explain`)"
+        }
         Reason::AlreadyHuge => "on a huge page already",
         Reason::Obstacle(in_the_way) => obstacle(in_the_way),
         Reason::NotWalked => "no page walk was seen",

@@ -37,6 +37,19 @@ pub struct WorkReading {
     pub cpu: Nanos,
     /// Resident memory at present.
     pub memory: Bytes,
+    /// What the processor counted so far; None where it counts nothing, as in most virtual machines.
+    pub processor: Option<ProcessorCounts>,
+}
+
+/// What the processor counted of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ProcessorCounts {
+    /// Instructions.
+    pub instructions: f64,
+    /// Cycles in which it ran.
+    pub cycles: f64,
+    /// Cycles in which a page walk was under way, at most; None where only instructions are counted.
+    pub walk_cycles: Option<f64>,
 }
 
 /// A measured time in one arm.
@@ -54,6 +67,8 @@ pub struct TrialWindow {
     pub work: f64,
     /// Its resident memory at the end.
     pub memory_bytes: Bytes,
+    /// What the processor counted.
+    pub processor: Option<ProcessorCounts>,
 }
 
 /// A program under trial.
@@ -144,7 +159,38 @@ impl TrialWindow {
     }
 }
 
+impl ProcessorCounts {
+    /// What was counted since an earlier reading.
+    fn since(self, before: Self) -> Self {
+        let walk_cycles = self.walk_cycles.zip(before.walk_cycles).map(|(now, then)| now - then);
+        Self { instructions: self.instructions - before.instructions, cycles: self.cycles - before.cycles, walk_cycles }
+    }
+}
+
 impl Trial {
+    /// The share of cycles in which a page walk was under way on this; None where that was not counted.
+    pub fn walk_share(&self, arm: Arm) -> Option<f64> {
+        let of =
+            |window: &TrialWindow| window.processor.and_then(|counted| Some((counted.walk_cycles?, counted.cycles)));
+        let (walks, cycles) =
+            self.of(arm).filter_map(of).fold((0.0, 0.0), |sum, each| (sum.0 + each.0, sum.1 + each.1));
+        (cycles > 0.0).then(|| walks / cycles)
+    }
+
+    /// Instructions for each second of CPU time on huge pages, over those on base pages, less 1; None where they were not counted.
+    pub fn instructions_change(&self) -> Option<f64> {
+        let rate = |arm| {
+            let of =
+                |window: &TrialWindow| window.processor.map(|counted| counted.instructions / window.cpu_ns.seconds());
+            heat::statistics::median(&self.of(arm).filter_map(of).collect::<Vec<_>>()).filter(|&rate| rate > 0.0)
+        };
+        Some(rate(Arm::Huge)? / rate(Arm::Base)? - 1.0)
+    }
+
+    fn of(&self, arm: Arm) -> impl Iterator<Item = &TrialWindow> {
+        self.windows.iter().filter(move |window| window.arm == arm)
+    }
+
     /// Memory growth on huge pages, as a share; None without a pair.
     pub fn growth(&self) -> Option<f64> {
         let pairs = self.windows.chunks_exact(2);
@@ -242,6 +288,7 @@ fn measure(
         cpu_ns: after.cpu.saturating_sub(before.cpu),
         work: after.work - before.work,
         memory_bytes: after.memory,
+        processor: after.processor.zip(before.processor).map(|(after, before)| after.since(before)),
     };
     let cpus = window.cpu_ns.seconds() / window.elapsed_ns.seconds().max(f64::MIN_POSITIVE);
     if cpus < LEAST_CPU {

@@ -13,6 +13,8 @@ pub mod judge;
 pub mod meter;
 mod settle;
 
-pub use crossover::{Arm, Trial, TrialEnd, TrialError, TrialRules, TrialWindow, UnderTrial, WorkReading, run};
+pub use crossover::{
+    Arm, ProcessorCounts, Trial, TrialEnd, TrialError, TrialRules, TrialWindow, UnderTrial, WorkReading, run,
+};
 pub use interval::{PairedDifferences, SpeedChange};
 pub use judge::{TrialVerdict, is_known, judge};

@@ -61,6 +61,7 @@ fn state() -> State {
             promoted: 512,
             refused: BTreeMap::from([(RefusalReason::NoContiguousMemory, 3), (RefusalReason::Changed, 1)]),
             given_back: 7,
+            lost: 5,
             collapse_classes: vec![0, 400, 100, 10, 1, 0, 0, 0, 1],
         },
         targets: vec![new, cache],

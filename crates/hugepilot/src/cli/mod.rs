@@ -30,6 +30,7 @@ mod status;
 mod target;
 mod terminal;
 mod trial;
+mod trial_mark;
 
 use std::process::ExitCode;
 

@@ -16,6 +16,7 @@ use kernel::process::cpu_time;
 use kernel::target::{Process, Target};
 use observe::Whose;
 use observe::system_calls::SystemCalls;
+use observe::walk_cycles::{Instructions, WalkCycles};
 use pilot::act::RegionResult;
 use pilot::decide::{GainPercent, Spent};
 use pilot::engine::{Pilot, Round};
@@ -23,12 +24,15 @@ use pilot::forecast::{Estimator, Forecast, ForecastBasis, Gauged, Gauges};
 use pilot::machine::{Machine, require};
 use pilot::past_trials::{PastTrials, TRIALS, TrialOutcome, TriedProgram};
 use trial::meter::{CommandMeter, ExporterMeter, Meter, NumberKind, RunningTotal, SystemCallsMeter};
-use trial::{Arm, SpeedChange, TrialEnd, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading, judge};
+use trial::{
+    Arm, ProcessorCounts, SpeedChange, TrialEnd, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading, judge,
+};
 
 use super::args::{LeaveIn, NumberIs, TrialArgs};
 use super::forecast::estimator;
 use super::settings::settings;
 use super::target::{self, Named};
+use super::trial_mark::TrialMark;
 use super::{piloted, terminal};
 use crate::report::{Expected, PlanReport, SYSTEM_CALLS, TrialReport, json, text, trial_plot};
 
@@ -58,6 +62,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
             format!("what was promoted earlier is given back; `hugepilot promote {}` promotes anew", process.pid)
         }
     })?;
+    let mut mark = if args.placebo { None } else { Some(TrialMark::set(process, found)?) };
     if !args.placebo {
         ensure_splits(&mut pilot, process, &round)?;
     }
@@ -67,6 +72,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         round,
         children,
         work,
+        processor: ProcessorCounters::start(process.pid),
         lies_on: Arm::Base,
         switched: None,
         placebo: args.placebo,
@@ -87,6 +93,9 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     let intended = if args.placebo { Arm::Base } else { left_in(args.leave, &verdict, &ended, found) };
     // Whatever becomes of this, what was measured is reported.
     let leaving = tried.leave(intended);
+    if let (Err(_), Some(mark)) = (&leaving, &mut mark) {
+        mark.stay();
+    }
     let report = TrialReport {
         pid: process.pid,
         name: &target.name,
@@ -160,15 +169,16 @@ fn work_of(args: &TrialArgs, target: &Target, children: bool, stop: &Stop) -> an
 
 /// Gives back what was promoted earlier, so that it can be tried. Returns what memory was found on.
 fn give_back_earlier(pilot: &mut Pilot<'_>, process: Process) -> anyhow::Result<Arm> {
+    let killed = TrialMark::of_killed(process);
     let earlier = pilot.plan_to_give_back(process, false)?;
     let regions: Vec<Address> = earlier.plan.give_backs().map(|decision| decision.start).collect();
-    if regions.is_empty() {
-        return Ok(Arm::Base);
+    let how = if killed.is_some() { "by a trial that was killed" } else { "earlier" };
+    if !regions.is_empty() {
+        terminal::note(&format!("{} regions were promoted {how}; they are given back, and tried", regions.len()));
+        let stop = pilot.stop.clone();
+        pilot.give_back(process, &regions, &stop, &mut |_| ());
     }
-    terminal::note(&format!("{} regions were promoted earlier; they are given back, and tried", regions.len()));
-    let stop = pilot.stop.clone();
-    pilot.give_back(process, &regions, &stop, &mut |_| ());
-    Ok(Arm::Huge)
+    Ok(killed.unwrap_or(if regions.is_empty() { Arm::Base } else { Arm::Huge }))
 }
 
 /// Observes what would be promoted, and what that should gain. Errors: nothing would, unless it is for a placebo; the reasons are printed.
@@ -279,11 +289,32 @@ struct Tried<'a> {
     round: Round,
     children: bool,
     work: RunningTotal,
+    processor: ProcessorCounters,
     lies_on: Arm,
     /// The fewest regions that any promotion put on huge pages.
     switched: Option<u64>,
     placebo: bool,
     began: Instant,
+}
+
+/// What the processor counts of the program, its children left out.
+struct ProcessorCounters {
+    instructions: Option<Instructions>,
+    walks: Option<WalkCycles>,
+}
+
+impl ProcessorCounters {
+    fn start(pid: u32) -> Self {
+        let root = Root::host();
+        Self { instructions: Instructions::start(&root, pid), walks: WalkCycles::start(&root, pid) }
+    }
+
+    fn read(&mut self) -> Option<ProcessorCounts> {
+        let instructions = self.instructions.as_mut()?.counted()?;
+        let walks = self.walks.as_mut().and_then(WalkCycles::counted);
+        let [cycles, walk_cycles] = walks.unwrap_or_default();
+        Some(ProcessorCounts { instructions, cycles, walk_cycles: walks.map(|_| walk_cycles) })
+    }
 }
 
 impl Tried<'_> {
@@ -352,7 +383,7 @@ impl UnderTrial for Tried<'_> {
         };
         let cpu =
             cpu.map_err(|error| if error.is_gone() { TrialError::Exited } else { TrialError::Other(error.into()) })?;
-        Ok(WorkReading { at, work, cpu, memory: status.vm_rss })
+        Ok(WorkReading { at, work, cpu, memory: status.vm_rss, processor: self.processor.read() })
     }
 
     fn rest(&mut self, time: Nanos) -> Result<(), TrialError> {

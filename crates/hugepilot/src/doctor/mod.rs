@@ -64,7 +64,7 @@ impl Fix {
     fn write(value: impl std::fmt::Display, file: &str) -> Self {
         Self::until_reboot(
             format!("echo {value} > /{file}"),
-            format!("echo 'w /{file} - - - - {value}' >> /etc/tmpfiles.d/hugepilot.conf"),
+            format!("echo 'w /{file} - - - - {value}' >> /etc/tmpfiles.d/60-hugepilot-thp.conf"),
         )
     }
 }

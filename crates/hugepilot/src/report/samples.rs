@@ -170,6 +170,7 @@ pub(super) fn pilot_state() -> State {
             promoted: 1024,
             refused: [(RefusalReason::NoContiguousMemory, 3), (RefusalReason::Busy, 1)].into(),
             given_back: 1,
+            lost: 2,
             collapse_classes: vec![0, 0, 1000, 24, 0, 0, 0, 0, 0],
         },
         targets: vec![memcached(), paused, left_alone, observed()],
@@ -472,7 +473,7 @@ pub(super) fn trial_of(ratios: &[f64]) -> (Trial, TrialVerdict) {
         }
         fn read(&mut self) -> Result<WorkReading, TrialError> {
             let memory = Bytes(if self.huge { 1001 } else { 1000 });
-            Ok(WorkReading { at: self.at, work: self.work, cpu: self.at, memory })
+            Ok(WorkReading { at: self.at, work: self.work, cpu: self.at, memory, processor: None })
         }
         fn rest(&mut self, time: Nanos) -> Result<(), TrialError> {
             let is_window = time == WINDOW;

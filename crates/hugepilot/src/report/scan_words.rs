@@ -119,7 +119,7 @@ fn next(by: GroupBy, program: &RunningProgram, finding: &ScanFinding) -> Option<
         WhatNext::Trial => format!("hugepilot trial {target}"),
         WhatNext::FreePageTables => format!(
             "hugepilot explain {pid} --children: {} of page tables would go; or restart it with huge pages of its own \
-             (`hugepilot run --print -- PROGRAM` names its setting)",
+             (PostgreSQL: huge_pages=on; `hugepilot run --print -- PROGRAM` names others)",
             observed.page_tables_freed_by(program)
         ),
         WhatNext::Restart => {
@@ -129,7 +129,8 @@ fn next(by: GroupBy, program: &RunningProgram, finding: &ScanFinding) -> Option<
         }
         WhatNext::AllowHugePages => {
             "restart it without what switches huge pages off for it (PR_SET_THP_DISABLE; Redis: \
-                                     `disable-thp no`; systemd: MemoryTHP=)"
+                                     `disable-thp no`; systemd: MemoryTHP=). MariaDB does so itself: it takes large pages of a pool (`hugepilot run \
+                                     --pages 2M --print -- mariadbd`)"
                 .to_owned()
         }
         WhatNext::ObserveAgain => "hugepilot scan, when less is running".to_owned(),

@@ -11,6 +11,7 @@ crate::trials!(
     memory_is_switched_by_turns_and_left_as_asked,
     a_signal_leaves_memory_as_it_was_found,
     what_a_killed_trial_left_is_given_back,
+    a_trial_after_a_killed_one_knows_what_that_had_found,
     a_placebo_switches_nothing,
     a_program_is_found_by_its_name,
     a_program_is_found_by_its_file_its_control_group_and_its_container,
@@ -143,6 +144,21 @@ fn what_a_killed_trial_left_is_given_back() {
     child.wait().expect("it ends");
     hugepilot(&format!("give-back {}", program.pid)).status.success().then_some(()).expect("it is on record");
     assert_eq!(program.huge_bytes(), 0);
+    program.assert_unharmed();
+}
+
+fn a_trial_after_a_killed_one_knows_what_that_had_found() {
+    let mut program = Program::start("map=32M fill ready read=all");
+    let mut child = begun(&program, "");
+    send(child.id(), Signal::KILL);
+    child.wait().expect("it ends");
+    let output = trial(&program, "--for 4s --leave as-found").output().expect("it ends");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_eq!(json["left"], "base", "{output:?}");
+    assert_eq!(program.huge_bytes(), 0);
+    let marks = |pid: u32| format!("trial-{pid}-");
+    let left = std::fs::read_dir("/run/hugepilot").expect("it is there").filter_map(|entry| entry.ok());
+    assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().starts_with(&marks(program.pid))));
     program.assert_unharmed();
 }
 

@@ -34,10 +34,10 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
             Some(Reason::NotObserved) if heat.sample.is_some() => {
                 kept.push(decision(region, Verdict::Keep, Reason::NotInSample));
             }
-            None if past.is_cooling_down(region.start) => {
-                kept.push(decision(region, Verdict::Keep, Reason::CoolingDown))
-            }
-            None => candidates.push(region),
+            None => match past.reason_to_wait(region.start) {
+                None => candidates.push(region),
+                Some(reason) => kept.push(decision(region, Verdict::Keep, reason)),
+            },
             Some(reason) => kept.push(decision(region, Verdict::Keep, reason)),
         }
     }

@@ -132,8 +132,7 @@ pub(super) fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
     for region in &heat.regions {
         let taken = match reason_to_keep(heat, region, guest.block_of(region.start), limits, most_missing) {
             Some(reason) => Err(reason),
-            None if past.is_cooling_down(region.start) => Err(Reason::CoolingDown),
-            None => budget.take(region, 0.0),
+            None => past.reason_to_wait(region.start).map_or_else(|| budget.take(region, 0.0), Err),
         };
         match taken {
             Ok(()) => promoted.push(Decision {

@@ -5,6 +5,7 @@
 
 mod back_off;
 mod choose;
+mod churn;
 mod estimate;
 mod guest;
 mod keep;

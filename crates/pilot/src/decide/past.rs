@@ -5,12 +5,16 @@
 //!
 //! A huge page that stays in the TLB is never walked and seems idle. A region's worth is therefore what was seen before it was promoted; only a scan
 //! that flushed the TLB lowers it. A region that was given back, or split by others, cools down before it is promoted again, twice as long each time.
+//! A mapping that loses many of them rests as a whole ([`super::churn`]).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use heat::units::{Address, PAGES_PER_REGION};
 use heat::{Heat, Region};
+
+use crate::decide::Reason;
+use crate::decide::churn::Churn;
 
 /// Consecutive scans without access after which a region counts as cold.
 const COLD_AFTER: usize = 3;
@@ -25,6 +29,7 @@ const LONGEST_REST: Duration = Duration::from_secs(20 * 60);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
     regions: BTreeMap<Address, Known>,
+    churn: Churn,
     /// When the last scan was.
     now: Option<Instant>,
 }
@@ -90,20 +95,29 @@ impl Past {
     pub fn notice(&mut self, heat: &Heat, now: Instant) {
         self.now = Some(now);
         let find = |start| heat.regions.binary_search_by_key(&start, |region| region.start).ok();
-        for (&start, known) in &mut self.regions {
+        let mut lost = Vec::new();
+        for (&start, known) in self.regions.iter_mut().filter(|(_, known)| known.promoted) {
             match find(start).map(|index| &heat.regions[index]) {
-                None => known.promoted = false,
-                Some(region) if known.promoted && !region.huge => known.set_back(now),
-                Some(region) if known.promoted => known.observe(region),
-                Some(_) => {}
+                Some(region) if region.huge => known.observe(region),
+                Some(_) => {
+                    known.set_back(now);
+                    lost.push(start);
+                }
+                None => {
+                    known.promoted = false;
+                    lost.push(start);
+                }
             }
         }
+        let held = self.regions.iter().filter(|(_, known)| known.promoted).map(|(&start, _)| start);
+        self.churn.notice(&heat.mappings, held, &lost, now);
         self.regions.retain(|_, known| !known.is_forgotten(now));
     }
 
     /// Another program has replaced this one in the process (exec).
     pub fn forget(&mut self) {
         self.regions.clear();
+        self.churn.forget();
     }
 
     /// A region was promoted, at this many walks a second.
@@ -123,9 +137,18 @@ impl Past {
         self.regions.entry(start).or_default().set_back(now);
     }
 
-    /// Whether a region must not be promoted yet.
-    pub fn is_cooling_down(&self, start: Address) -> bool {
-        self.regions.get(&start).is_some_and(|known| !known.promoted && self.now < known.cooling_down_until)
+    /// Why a region must not be promoted yet; None if it may.
+    pub fn reason_to_wait(&self, start: Address) -> Option<Reason> {
+        let is_cooling_down = |known: &Known| !known.promoted && self.now < known.cooling_down_until;
+        match self.regions.get(&start).is_some_and(is_cooling_down) {
+            true => Some(Reason::CoolingDown),
+            false => self.churn.reason_to_wait(start, self.now?),
+        }
+    }
+
+    /// Promotions that the program undid, by splitting or releasing what was on a huge page, while the mapping stayed.
+    pub fn lost(&self) -> u64 {
+        self.churn.lost()
     }
 
     /// Whether some region has been unused lately, and the next scans will tell whether it is cold.
@@ -247,12 +270,12 @@ mod tests {
         let mut now = Instant::now();
         for seconds in [10, 20, 40, 80] {
             past.notice(&heat_of(vec![region(0, 0.0, 0)]), now);
-            assert!(!past.is_cooling_down(at(0)));
+            assert_eq!(past.reason_to_wait(at(0)), None);
             past.promoted(at(0), 1.0);
             past.given_back(at(0), now);
             let mut rests_at = |after: Duration| {
                 past.notice(&heat_of(vec![region(0, 0.0, 0)]), now + after);
-                past.is_cooling_down(at(0))
+                past.reason_to_wait(at(0)) == Some(Reason::CoolingDown)
             };
             assert!(rests_at(seconds * SECOND - Duration::from_nanos(1)) && !rests_at(seconds * SECOND));
             now += seconds * SECOND;
@@ -268,7 +291,8 @@ mod tests {
         past.promoted(at(0), 1.0);
         past.promoted(at(1), 1.0);
         past.notice(&heat_of(vec![region(0, 5.0, 0)]), Instant::now());
-        assert!(past.is_cooling_down(at(0)) && !past.is_cooling_down(at(1)));
+        assert_eq!(past.reason_to_wait(at(0)), Some(Reason::CoolingDown));
+        assert_eq!(past.lost(), 1, "the other went with its mapping");
         assert_eq!(past.held().count(), 0);
     }
 }

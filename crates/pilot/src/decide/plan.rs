@@ -111,6 +111,8 @@ pub enum Reason {
     /// Kept: it was recently given back, split or refused.
     #[serde(alias = "rests")]
     CoolingDown,
+    /// Kept: the program split or released too many huge pages of this mapping, each time that it was tried.
+    KeptSplitting,
     /// Kept: no page of it was walked.
     NotWalked,
     /// Kept: memory that the tracker cannot observe; when observing in slices, memory that is locked or mapped by several processes.
@@ -207,7 +209,7 @@ impl Plan {
     }
 
     /// Page walks a second on base pages.
-    fn base_walks_per_second(&self) -> f64 {
+    pub(crate) fn base_walks_per_second(&self) -> f64 {
         let is_base =
             |decision: &&Decision| decision.verdict != Verdict::GiveBack && decision.reason != Reason::AlreadyHuge;
         walks_per_second(self.decisions.iter().filter(is_base))

@@ -436,7 +436,9 @@ impl Fleet {
         let options = ObserveOptions { tell_use_of_huge, which_pages: false, clearing, max_slowdown, ..pilot.watch };
         self.count_faults(process, pilot);
         let member = self.members.get_mut(&process).expect("still known");
+        let lost = member.past.lost();
         let seen = member.scan(process, pilot, &options, stop);
+        self.pilot_summary.counts.lost += member.past.lost() - lost;
         let faults = pilot.world.faults();
         let heat = match seen {
             // Observing may take long where it is spread over time.

@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 use crate::world::{Promotions, RecordError};
 
 const VERSION: u32 = 1;
+/// What begins the names of files about a process; marks of trials are the command's.
+const OF_PROCESSES: [&str; 2] = ["promoted", "trial"];
 /// A record of half a million regions (1 TiB) takes about 40 MiB; hugepilot did not write a larger one.
 const LARGEST_FILE: u64 = 64 << 20;
 
@@ -114,7 +116,10 @@ fn path(process: Process) -> PathBuf {
 fn remove_ended() -> io::Result<()> {
     for entry in fs::read_dir(RUN_DIRECTORY)? {
         let name = entry?.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix("promoted-")?.split('-').next()?.parse::<u32>().ok());
+        let of_process = |(kind, process): (&str, &str)| {
+            OF_PROCESSES.contains(&kind).then(|| process.split('-').next()?.parse::<u32>().ok()).flatten()
+        };
+        let pid = name.to_str().and_then(|name| name.split_once('-')).and_then(of_process);
         if pid.is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {
             absent_is_well(fs::remove_file(Path::new(RUN_DIRECTORY).join(name)))?;
         }

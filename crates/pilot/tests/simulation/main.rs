@@ -3,6 +3,7 @@
 //! `HUGEPILOT_SEED` replays one seed. `HUGEPILOT_HOURS` says how many machine-hours of new seeds to try, 1,000 by default: half a
 //! minute on two processors.
 
+mod churning;
 mod client;
 mod machine;
 mod newcomer;

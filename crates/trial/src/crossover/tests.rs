@@ -16,6 +16,8 @@ struct Simulated {
     speed: f64,
     random: fastrand::Rng,
     work: f64,
+    /// Cycles in which it walked.
+    walked: f64,
     cpu: Nanos,
     switches: usize,
     ends_at: Nanos,
@@ -34,6 +36,7 @@ impl Simulated {
             speed: 1.0,
             random: fastrand::Rng::with_seed(seed),
             work: 0.0,
+            walked: 0.0,
             cpu: Nanos(0),
             switches: 0,
             ends_at: Nanos(u64::MAX),
@@ -50,6 +53,7 @@ impl Simulated {
         let noise = (self.normal() * self.noise / seconds.sqrt()).exp();
         let gained = if self.arm == Arm::Huge { 1.0 + self.gain } else { 1.0 };
         self.work += 1e5 * self.speed * noise * gained * seconds;
+        self.walked += if self.arm == Arm::Base { 3e8 * seconds } else { 0.0 };
         self.cpu += time;
         self.now += time;
     }
@@ -69,7 +73,10 @@ impl UnderTrial for Simulated {
             return Err(TrialError::Exited);
         }
         let memory = Bytes(if self.arm == Arm::Huge { 1010 } else { 1000 });
-        Ok(WorkReading { at: self.now, work: self.work, cpu: self.cpu, memory })
+        // A tenth of the cycles walk on base pages.
+        let cycles = 3e9 * self.cpu.seconds();
+        let processor = Some(ProcessorCounts { instructions: self.work, cycles, walk_cycles: Some(self.walked) });
+        Ok(WorkReading { at: self.now, work: self.work, cpu: self.cpu, memory, processor })
     }
 
     fn rest(&mut self, time: Nanos) -> Result<(), TrialError> {
@@ -114,6 +121,24 @@ fn a_gain_of_20_percent_is_found_within_5_minutes() {
     });
     let found = found.count();
     assert!(found >= 190, "{found} of 200");
+}
+
+#[test]
+fn what_the_processor_counts_stands_beside_the_answer() {
+    let (_, trial) = verdict_of(Simulated::new(1, 0.2, 0.01, 0.0), &RULES, 2);
+    let share = |arm| trial.walk_share(arm).unwrap();
+    assert!(
+        (share(Arm::Base) - 0.1).abs() < 1e-9 && share(Arm::Huge) == 0.0,
+        "{} {}",
+        share(Arm::Base),
+        share(Arm::Huge)
+    );
+    assert!((trial.instructions_change().unwrap() - 0.2).abs() < 0.05);
+    let uncounted = Trial {
+        windows: trial.windows.iter().map(|window| TrialWindow { processor: None, ..*window }).collect(),
+        ..trial
+    };
+    assert_eq!((uncounted.walk_share(Arm::Base), uncounted.instructions_change()), (None, None));
 }
 
 #[test]

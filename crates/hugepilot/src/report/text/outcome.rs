@@ -22,6 +22,11 @@ pub fn promote(report: &PromoteReport) -> String {
     lines.push(format!("took {} in all, {} of it promoting; {}", report.elapsed, outcome.elapsed, pace(outcome)));
     lines.extend(stalls(outcome));
     let pid = report.plan.pid;
+    if outcome.tried == 0
+        && let Some(kept) = mostly_kept(&report.plan.counts())
+    {
+        lines.push(format!("nothing was promoted; {kept} (`hugepilot explain {pid}` says more)"));
+    }
     if outcome.applied > 0 && report.after.is_some() {
         lines.push(match report.guest {
             Some(_) => format!("`hugepilot give-back {pid}` undoes it"),
@@ -232,6 +237,16 @@ mod tests {
         let gone = promote(&PromoteReport { after: None, ..report });
         assert!(gone.contains("the process ended before it could be observed again"), "{gone}");
         assert!(!gone.contains("undoes it"), "{gone}");
+    }
+
+    #[test]
+    fn a_promotion_of_nothing_says_why() {
+        let (plan, outcome) = (mixed_plan(), Outcome::default());
+        let told = promote(&promotion(&plan, &outcome));
+        assert!(
+            told.contains("nothing was promoted; of ") && told.contains("`hugepilot explain 4242` says more"),
+            "{told}"
+        );
     }
 
     #[test]

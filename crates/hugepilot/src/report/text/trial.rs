@@ -22,6 +22,7 @@ pub fn trial(report: &TrialReport) -> String {
                 .to_owned(),
         );
     }
+    lines.extend(counted_by_the_processor(report.trial));
     lines.push(format!(
         "{} of windows of {}, in {}; {}",
         pairs(report.trial.by_cpu.pairs()),
@@ -36,6 +37,22 @@ pub fn trial(report: &TrialReport) -> String {
     lines.extend((!report.placebo).then(|| format!("forecast: {}", gain(report.expected.forecast))));
     lines.extend((!report.placebo).then(|| left(report)));
     joined(lines)
+}
+
+/// What the processor says beside it, where it counts.
+fn counted_by_the_processor(trial: &Trial) -> Option<String> {
+    let instructions = trial
+        .instructions_change()
+        .map(|change| format!("{:+.1} % instructions for each second of CPU time on huge pages", 100.0 * change));
+    let walks = trial.walk_share(Arm::Base).zip(trial.walk_share(Arm::Huge)).map(|(base, huge)| {
+        format!(
+            "page walks under way in {:.1} % of its cycles on base pages, {:.1} % on huge pages",
+            100.0 * base,
+            100.0 * huge
+        )
+    });
+    let both: Vec<String> = walks.into_iter().chain(instructions).collect();
+    (!both.is_empty()).then(|| format!("the processor counted: {}", both.join("; ")))
 }
 
 /// One line while it goes on.
