@@ -79,6 +79,7 @@ macro_rules! built_in {
 built_in!(
     "compiler",
     "duckdb",
+    "faiss",
     "gunicorn",
     "h2",
     "lightgbm",
