@@ -18,6 +18,7 @@ use self::record::CrowdWindow;
 use crate::machine::MachineDescription;
 use crate::outputs::{Outputs, Results, json_lines};
 use crate::rounds::{self, progress_bar, turns_done};
+use crate::sample::cpu_time;
 use crate::settings::SavedSettings;
 use crate::workload::{ChasePattern, OwnProcess, POLL, Running, words};
 
@@ -131,14 +132,17 @@ impl CrowdArguments {
 
 /// What each program does meanwhile.
 fn window(programs: &[OwnProcess], meanwhile: impl FnOnce() -> Result<()>) -> Result<CrowdWindow> {
-    let began = Instant::now();
+    let cpu = || programs.iter().map(|program| cpu_time(program.pid())).collect::<Result<Vec<_>>>();
+    let (began, before) = (Instant::now(), cpu()?);
     meanwhile()?;
-    let ended = Instant::now();
+    let (ended, after) = (Instant::now(), cpu()?);
     let operations = programs.iter().map(|program| program.progress().window(began, ended).throughput()).collect();
+    let used = before.into_iter().zip(after).map(|(before, after)| after.saturating_sub(before).as_secs_f64());
     Ok(CrowdWindow {
         round: 0,
         beside: false,
         seconds: ended.duration_since(began).as_secs_f64(),
         operations_per_second: operations,
+        cpu_seconds: used.collect(),
     })
 }

@@ -32,6 +32,9 @@ pub(super) struct CrowdWindow {
     pub(super) seconds: f64,
     /// Of each program.
     pub(super) operations_per_second: Vec<f64>,
+    /// CPU time of each; empty in earlier files.
+    #[serde(default)]
+    pub(super) cpu_seconds: Vec<f64>,
 }
 
 /// One file of raw results.
@@ -70,14 +73,21 @@ impl CrowdRecord {
             let slowest = self.slowest(compared).map(|slowest| format!("{slowest:.3}"));
             vec![name.to_owned(), interval(self.ratio(Self::mean, compared)), cell(slowest)]
         };
-        let rows =
-            [head("speed | all programs | the slowest"), row(BESIDE, beside_over_alone), row(NOISE, after_over_before)];
+        let mut rows =
+            vec![head("speed | all programs | the slowest"), row(BESIDE, beside_over_alone), row(NOISE, after_over_before)];
+        if self.knows_cpu_time() {
+            let row = |name: &str, compared: Compared| {
+                vec![name.to_owned(), interval(self.ratio(Self::per_cpu_second, compared)), cell(None)]
+            };
+            rows.push(row("for each second of CPU time, of alone", beside_over_alone));
+            rows.push(row("the same alone again", after_over_before));
+        }
         text += &format!("\n{}\nfigures\n", table(&rows));
         self.figures().iter().for_each(|figure| text += &figure.line(58, 30));
         text
     }
 
-    fn figures(&self) -> [JudgedFigure; 3] {
+    fn figures(&self) -> Vec<JudgedFigure> {
         let beside = self.windows.iter().filter(|window| window.beside);
         let seconds: Vec<f64> = beside.map(|window| window.seconds).collect();
         let longest = seconds.iter().copied().reduce(f64::max);
@@ -89,7 +99,13 @@ impl CrowdRecord {
             Some(slowest) if slowest < KEPT && by_chance > 1.0 - KEPT => FigureVerdict::NotResolvable(by_chance),
             slowest => FigureVerdict::of_fact(slowest.map(|slowest| slowest >= KEPT)),
         };
-        [
+        // A command that keeps a processor busy takes time from programs wherever there are not more processors; that is no disturbance of its own.
+        let by_cpu = self.knows_cpu_time().then(|| {
+            let of = |compared| self.ratio(Self::per_cpu_second, compared);
+            let text = format!("work for each second of CPU time >= {KEPT} meanwhile");
+            JudgedFigure::of_ratio(text, of(beside_over_alone), of(after_over_before), Bound::AtLeast(KEPT))
+        });
+        let figures = [
             JudgedFigure::of_fact(
                 format!("the command takes at most {LONGEST} s"),
                 median(&seconds).zip(longest).map(|(usual, longest)| format!("{usual:.1} s, at most {longest:.1}")),
@@ -101,7 +117,17 @@ impl CrowdRecord {
                 numbers: cell(slowest.map(|slowest| format!("{slowest:.3}"))),
                 verdict,
             },
-        ]
+        ];
+        figures.into_iter().chain(by_cpu).collect()
+    }
+
+    fn knows_cpu_time(&self) -> bool {
+        self.windows.iter().all(|window| window.cpu_seconds.len() == window.operations_per_second.len())
+    }
+
+    fn per_cpu_second(window: &CrowdWindow) -> f64 {
+        let cpu = window.cpu_seconds.iter().sum::<f64>();
+        window.operations_per_second.iter().sum::<f64>() * window.seconds / cpu.max(1e-9)
     }
 
     /// The speed of the program that is slowed down most.
@@ -145,7 +171,8 @@ mod tests {
             for beside in [false, true, false] {
                 let last = if beside { kept } else { 1.0 };
                 let operations_per_second = vec![1000.0, 2000.0, 1000.0 * last];
-                record.windows.push(CrowdWindow { round, beside, seconds, operations_per_second });
+                let cpu_seconds = vec![0.5, 1.0, 0.5 * last];
+                record.windows.push(CrowdWindow { round, beside, seconds, operations_per_second, cpu_seconds });
             }
         }
         record
@@ -167,10 +194,15 @@ mod tests {
 
     #[test]
     fn a_slow_command_and_one_that_disturbs_a_single_program_are_told() {
-        assert_eq!(verdicts(&record(9.0, 1.0)), [true; 3]);
-        assert_eq!(verdicts(&record(16.0, 1.0)), [false, true, true]);
-        assert_eq!(verdicts(&record(9.0, 0.985)), [true, true, false]);
-        assert_eq!(verdicts(&record(9.0, 0.5)), [true, false, false]);
+        assert_eq!(verdicts(&record(9.0, 1.0)), [true; 4]);
+        assert_eq!(verdicts(&record(16.0, 1.0)), [false, true, true, true]);
+        assert_eq!(verdicts(&record(9.0, 0.985)), [true, true, false, true], "it had less CPU time");
+        assert_eq!(verdicts(&record(9.0, 0.5)), [true, false, false, true]);
+        let mut disturbed = record(9.0, 0.5);
+        disturbed.windows.iter_mut().for_each(|window| window.cpu_seconds = vec![1.0; 3]);
+        assert_eq!(verdicts(&disturbed), [true, false, false, false], "it did less in its CPU time");
+        disturbed.windows[0].cpu_seconds.clear();
+        assert_eq!(disturbed.figures().len(), 3, "an earlier file");
         let mut noisy = record(9.0, 0.985);
         noisy.windows.iter_mut().skip(2).step_by(3).for_each(|after| after.operations_per_second[0] *= 0.95);
         let slowest = noisy.figures()[2].verdict;

@@ -90,6 +90,8 @@ built_in!(
     "pagerank",
     "postgres",
     "postgres-100",
+    "postgres-100-select",
+    "postgres-write",
     "redis",
     "rocksdb",
     "sqlite",

@@ -45,6 +45,8 @@ struct TrialOutput {
     pairs: usize,
     seconds: f64,
     switched_bytes: Bytes,
+    #[serde(default)]
+    longest_stall_ns: Option<Nanos>,
 }
 
 /// One file of raw results.
@@ -72,7 +74,7 @@ impl ProgramsRecord {
 
     /// The whole report.
     pub fn text(&self) -> String {
-        let mut rows = vec![head("program | forecast | then | gain | by the clock | pairs | took | switched | memory")];
+        let mut rows = vec![head("program | forecast | then | gain | by the clock | pairs | took | switched | longest stall | memory")];
         rows.extend(self.trials.iter().map(ProgramTrial::row));
         let mut text =
             format!("{}\nprograms: gains in percent, by `hugepilot trial`\n\n{}", self.machine, table(&rows));
@@ -157,7 +159,7 @@ impl ProgramTrial {
         let words = |gain: GainPercent| format!("{:.1} ({:.1} to {:.1})", gain.likely, gain.low, gain.high);
         let forecast = self.forecast().map_or("unknown".to_owned(), words);
         let Some(output) = self.output() else {
-            return [&self.program, &forecast, "-", "-", "-", "-", "-", "-", "-"].map(str::to_owned).to_vec();
+            return [&self.program, &forecast, "-", "-", "-", "-", "-", "-", "-", "-"].map(str::to_owned).to_vec();
         };
         vec![
             self.program.clone(),
@@ -168,6 +170,7 @@ impl ProgramTrial {
             output.pairs.to_string(),
             Nanos((output.seconds * 1e9) as u64).to_string(),
             output.switched_bytes.to_string(),
+            output.longest_stall_ns.map_or("-".to_owned(), |stall| stall.to_string()),
             grown(output.growth),
         ]
     }

@@ -95,11 +95,12 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
     }
 }
 
-/// Why most memory was kept, as part of a sentence: the reason of most regions that are neither promoted nor huge already. None if there are none.
-pub fn mostly_kept(reasons: &BTreeMap<Reason, u64>) -> Option<String> {
+/// Why most was kept, as part of a sentence: `most`, or the reason of most regions that are neither promoted nor huge already. None if there are none.
+pub fn mostly_kept(reasons: &BTreeMap<Reason, u64>, most: Option<Reason>) -> Option<String> {
     let kept =
         reasons.iter().filter(|(reason, _)| !matches!(reason, Reason::Pays | Reason::Populated | Reason::AlreadyHuge));
-    let (&most, &regions) = kept.max_by_key(|&(_, &regions)| regions)?;
+    let known = most.and_then(|most| reasons.get_key_value(&most));
+    let (&most, &regions) = known.or_else(|| kept.max_by_key(|&(_, &regions)| regions))?;
     let of_all: u64 = reasons.values().sum();
     Some(format!("of {} of {}: {}", count(regions), count_of(of_all, "region"), reason(most, Meaning::Walked)))
 }

@@ -30,6 +30,7 @@ pub(super) fn report_of(pilot_summary: &PilotSummary, elapsed: Nanos) -> PilotRe
         after: pilot_summary.after(),
         left_alone: &pilot_summary.left_alone,
         reasons: &pilot_summary.reasons,
+        mostly_kept: pilot_summary.mostly_kept.map(|(_, reason)| reason),
         too_small: pilot_summary.too_small,
         pilot: own_cpu_time(),
         elapsed,

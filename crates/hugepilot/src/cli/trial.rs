@@ -75,6 +75,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         processor: ProcessorCounters::start(process.pid),
         lies_on: Arm::Base,
         switched: None,
+        longest_stall: Nanos(0),
         placebo: args.placebo,
         began: Instant::now(),
     };
@@ -104,6 +105,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         is_over: !matches!(ended, TrialEnd::Failed(_)),
         precision: args.precision,
         switched: Bytes(tried.switched.unwrap_or(0) * HUGE_PAGE),
+        longest_stall: tried.longest_stall,
         counted: counted(args),
         left: tried.lies_on,
         found,
@@ -293,6 +295,8 @@ struct Tried<'a> {
     lies_on: Arm,
     /// The fewest regions that any promotion put on huge pages.
     switched: Option<u64>,
+    /// While any of them was under way.
+    longest_stall: Nanos,
     placebo: bool,
     began: Instant,
 }
@@ -332,6 +336,8 @@ impl Tried<'_> {
         let failed = |error: observe::ObserveError| TrialError::Other(error.into());
         let round = self.pilot.plan_again(self.process, &self.round).map_err(failed)?;
         let outcome = self.pilot.act(self.process, &round, &mut |_| ()).map_err(failed)?;
+        let longest = outcome.waited.map_or(outcome.longest, |waited| waited.longest);
+        self.longest_stall = self.longest_stall.max(longest);
         self.pilot.stop.check().map_err(|_| TrialError::Stopped)?;
         if outcome.applied == 0 {
             let why = format!("none of {} regions could be promoted; `hugepilot promote` says why", outcome.tried);

@@ -228,6 +228,8 @@ pub struct TrialReport<'a> {
     pub precision: Option<f64>,
     /// Memory that every switch put on huge pages.
     pub switched: Bytes,
+    /// The longest stall of the program while memory was promoted; where waiting was not measured, the longest collapse.
+    pub longest_stall: Nanos,
     /// What was counted.
     pub counted: &'a str,
     /// What memory is left on.
@@ -296,6 +298,8 @@ pub struct PilotReport<'a> {
     pub left_alone: &'a BTreeSet<String>,
     /// Regions by the reason that the last plan gave.
     pub reasons: &'a BTreeMap<Reason, u64>,
+    /// Which of them explains most of what was kept.
+    pub mostly_kept: Option<Reason>,
     /// The most memory that any process had, if all were too small to be observed.
     pub too_small: Option<Bytes>,
     /// CPU time spent by the pilot, promotions included.

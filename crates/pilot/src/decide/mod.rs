@@ -22,7 +22,7 @@ pub use estimate::{GainPercent, SavedWork, expected_gain};
 pub use guest::{GuestBlock, GuestMemory};
 pub use limits::{Allowance, Limits, Spent};
 pub use past::{HeldRegion, Past};
-pub use plan::{Decision, Plan, Reason, Verdict};
+pub use plan::{Decision, Plan, PlanReasons, Reason, Verdict};
 pub use share::{Demand, Fairness, divide};
 pub use throttle::{Throttle, WhoWaits};
 pub use trend::Trend;

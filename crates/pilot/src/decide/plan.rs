@@ -150,6 +150,18 @@ pub enum Reason {
     Obstacle(Obstacle),
 }
 
+/// Why regions are promoted or kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlanReasons {
+    /// The number of regions for each reason.
+    pub regions: BTreeMap<Reason, u64>,
+    /// The reason that explains most of what is kept ([`Plan::mostly_kept`]).
+    pub mostly_kept: Option<Reason>,
+}
+
+/// Page walks that take less of a program's CPU time are few.
+const NOTICED: f64 = 0.005;
+
 impl Plan {
     /// The regions to promote, in the order in which they should be carried out.
     pub fn promotions(&self) -> impl Iterator<Item = &Decision> {
@@ -168,6 +180,32 @@ impl Plan {
             *counts.entry(decision.reason).or_default() += 1;
         }
         counts
+    }
+
+    /// All of them.
+    pub fn reasons(&self) -> PlanReasons {
+        let few = self.walk_share.is_some_and(|share| share < NOTICED);
+        PlanReasons { regions: self.counts(), mostly_kept: self.mostly_kept(few) }
+    }
+
+    /// The reason of most page walks that would stay, if they are more than would be saved. Where all of them are `few`, the reason of most memory:
+    /// that of one region in hundreds would explain nothing.
+    pub fn mostly_kept(&self, few: bool) -> Option<Reason> {
+        let mut walks: BTreeMap<Reason, (f64, u64)> = BTreeMap::new();
+        for decision in &self.decisions {
+            let (rate, regions) = walks.entry(decision.reason).or_default();
+            *rate += decision.walks_per_second;
+            *regions += 1;
+        }
+        let saved = self.walks_saved_per_second();
+        let is_done = |reason| matches!(reason, Reason::Pays | Reason::Populated | Reason::AlreadyHuge);
+        let most = |one: &(f64, u64), other: &(f64, u64)| {
+            let (by_walks, by_memory) = (one.0.total_cmp(&other.0), one.1.cmp(&other.1));
+            if few { by_memory.then(by_walks) } else { by_walks.then(by_memory) }
+        };
+        let kept = walks.into_iter().filter(|&(reason, _)| !is_done(reason));
+        let (reason, (rate, _)) = kept.max_by(|(_, one), (_, other)| most(one, other))?;
+        (rate > saved || saved == 0.0).then_some(reason)
     }
 
     /// Memory that carrying the plan out takes.

@@ -545,7 +545,7 @@ pub(super) mod tests {
         let mut fleet = fleet(Fairness::Share, vec![member(4, 0, 100)]);
         let only = fleet.members.get_mut(&process(1)).expect("a member");
         only.next_scan = later;
-        only.reasons.insert(crate::decide::Reason::HugeLimit, 100);
+        only.reasons.regions.insert(crate::decide::Reason::HugeLimit, 100);
         only.clear_demand(Instant::now());
         assert!(!only.lacks_huge_pages() && only.claim.wanted.is_empty() && only.claim.held.len() == 4);
         fleet.change(Scope::process(process(1), true), Rules::default(), Instant::now());

@@ -5,7 +5,7 @@
 //! Scans are frequent while promoting still pays, then ever rarer; frequent again when the program has grown, or walks memory that it did not walk
 //! before. Observing never costs more of a CPU than it may.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use heat::units::{Address, Bytes, HUGE_PAGE, Nanos};
@@ -16,7 +16,7 @@ use kernel::target::Process;
 use observe::{ObserveError, ObserveOptions};
 
 use crate::act::{ActBounds, RegionResult};
-use crate::decide::{Decision, Demand, Limits, Past, Plan, Reason, Trend};
+use crate::decide::{Decision, Demand, Limits, Past, Plan, PlanReasons, Reason, Trend};
 use crate::engine::coverage::Known;
 use crate::engine::done::LastDone;
 use crate::engine::pilot::{Acted, Pilot, on_record, promotions};
@@ -99,8 +99,8 @@ pub(super) struct Member {
     pub(super) quota: Option<Bytes>,
     /// What is left of the last plan.
     pub(super) unfinished: Unfinished,
-    /// Regions by the reason that the last plan gave.
-    pub(super) reasons: BTreeMap<Reason, u64>,
+    /// Those of the last plan.
+    pub(super) reasons: PlanReasons,
     pub(super) done: LastDone,
 }
 
@@ -142,7 +142,7 @@ impl Member {
             claim: Demand { weight, ..Demand::default() },
             quota: None,
             unfinished: Unfinished::default(),
-            reasons: BTreeMap::new(),
+            reasons: PlanReasons::default(),
             done: LastDone::default(),
         }
     }
@@ -176,12 +176,12 @@ impl Member {
 
     /// Whether regions would pay but the limit on huge pages keeps them from being promoted.
     pub(super) fn lacks_huge_pages(&self) -> bool {
-        self.reasons.contains_key(&Reason::HugeLimit)
+        self.reasons.regions.contains_key(&Reason::HugeLimit)
     }
 
     /// Whether shared memory would pay but another process is to promote it.
     pub(super) fn waits_for_another(&self) -> bool {
-        self.reasons.contains_key(&Reason::ThroughAnother)
+        self.reasons.regions.contains_key(&Reason::ThroughAnother)
     }
 
     pub(super) fn is_unfinished(&self) -> bool {
@@ -207,7 +207,7 @@ impl Member {
         if self.is_unfinished() {
             self.plan_anew(now);
         }
-        self.reasons.remove(&Reason::HugeLimit);
+        self.reasons.regions.remove(&Reason::HugeLimit);
     }
 
     /// Updates it from the kernel's status.
@@ -376,7 +376,7 @@ impl Member {
         pilot: &mut Pilot<'_>,
         pilot_summary: &mut PilotSummary,
     ) {
-        self.reasons = plan.counts();
+        self.reasons = plan.reasons();
         let gains = self.gains(plan);
         let of_turn = give_backs_of_a_turn(plan, pilot.steps_of_a_turn(USUAL_COLLAPSE));
         let starts: Vec<Address> = of_turn.iter().map(|decision| decision.start).collect();

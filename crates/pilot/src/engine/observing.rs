@@ -31,7 +31,7 @@ impl Fleet {
         let of_all = |observed: Bytes| Bytes((observed.0 as f64 * times) as u64);
         let now = pilot.now();
         let member = self.members.get_mut(&process).expect("still known");
-        member.reasons = plan.counts();
+        member.reasons = plan.reasons();
         member.faults_per_second = heat.faults_per_second();
         let forecast = Forecast::of(&plan, &heat, &family, gauged, &estimator);
         member.forecast = Some(ForecastState {

@@ -8,7 +8,7 @@ use heat::Snapshot;
 use heat::units::{Bytes, Nanos};
 
 use crate::act::{Action, Outcome, RegionResult};
-use crate::decide::Reason;
+use crate::decide::{PlanReasons, Reason};
 use crate::engine::shared_state::{COLLAPSE_CLASSES, Counts};
 
 /// The most refusals and reasons kept, for a pilot that runs for months.
@@ -28,6 +28,8 @@ pub struct PilotSummary {
     pub left_alone: BTreeSet<String>,
     /// Regions of all programs, by the reason that the last plan gave.
     pub reasons: BTreeMap<Reason, u64>,
+    /// Which of them explains most of what was kept in one program, and of how many of its regions; of the program with most such regions.
+    pub mostly_kept: Option<(u64, Reason)>,
     /// The largest resident memory seen, if no process was ever large enough to be observed.
     pub too_small: Option<Bytes>,
     /// What was done, by result.
@@ -42,8 +44,8 @@ pub(super) struct ProgramSummary<'a> {
     pub(super) growth: Bytes,
     /// Why it could not be observed.
     pub(super) left_alone: Option<&'a str>,
-    /// Its regions, by the reason that the last plan gave.
-    pub(super) reasons: &'a BTreeMap<Reason, u64>,
+    /// Those of the last plan.
+    pub(super) reasons: &'a PlanReasons,
     pub(super) before: Option<Snapshot>,
     pub(super) after: Option<Snapshot>,
 }
@@ -97,9 +99,12 @@ impl PilotSummary {
         if let Some(reason) = program.left_alone.filter(|_| self.left_alone.len() < MOST_REASONS) {
             self.left_alone.insert(reason.to_owned());
         }
-        for (&reason, regions) in program.reasons {
-            *self.reasons.entry(reason).or_default() += regions;
+        let PlanReasons { regions, mostly_kept } = program.reasons;
+        for (&reason, count) in regions {
+            *self.reasons.entry(reason).or_default() += count;
         }
+        let explains = mostly_kept.map(|reason| (regions.get(&reason).copied().unwrap_or_default(), reason));
+        self.mostly_kept = self.mostly_kept.max(explains);
         let sum = |one: Option<Snapshot>, other: Option<Snapshot>| one.into_iter().chain(other).reduce(together);
         (self.before, self.after) = (sum(self.before, program.before), sum(self.after, program.after));
     }

@@ -118,7 +118,7 @@ mod tests {
         fleet.expedite_over_quota(Instant::now());
         assert!(fleet.members.values().all(|member| member.next_scan == later), "nobody waits");
         let second = fleet.members.get_mut(&process(2)).expect("a member");
-        second.reasons.insert(crate::decide::Reason::HugeLimit, 100);
+        second.reasons.regions.insert(crate::decide::Reason::HugeLimit, 100);
         fleet.expedite_over_quota(Instant::now());
         let soon: Vec<bool> = fleet.members.values().map(|member| member.next_scan < later).collect();
         assert_eq!(soon, [true, true, false]);

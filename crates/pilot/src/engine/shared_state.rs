@@ -189,6 +189,9 @@ pub struct TargetState {
     pub left_alone: Option<String>,
     /// Regions by the reason given at the last scan.
     pub reasons: BTreeMap<Reason, u64>,
+    /// Which of them explains most of what was kept: of most page walks, where there are some.
+    #[serde(default)]
+    pub mostly_kept: Option<Reason>,
     /// The last few actions, oldest first.
     pub last_decisions: Vec<DecisionState>,
 }

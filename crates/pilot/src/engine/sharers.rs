@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn whoever_waits_for_another_at_work_is_not_scanned() {
-        let waiting = with(backend(), |member| _ = member.reasons.insert(Reason::ThroughAnother, 1));
+        let waiting = with(backend(), |member| _ = member.reasons.regions.insert(Reason::ThroughAnother, 1));
         let mut fleet = fleet(vec![server(), waiting]);
         assert_eq!(fleet.waiting(Instant::now()).len(), 2);
         let heat = sharing(100, vec![region(0, 1e6, 0)]);

@@ -96,7 +96,8 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         scanned_ns_ago: member.scanned_at.map(|at| Nanos::from_duration(now - at)),
         next_scan_in_ns: Nanos::from_duration(member.next_scan.saturating_duration_since(now)),
         left_alone: member.left_alone.clone(),
-        reasons: member.reasons.clone(),
+        reasons: member.reasons.regions.clone(),
+        mostly_kept: member.reasons.mostly_kept,
         last_decisions: member.done.iter().map(|done| decision_state(done, now)).collect(),
     }
 }

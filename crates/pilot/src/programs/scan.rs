@@ -2,7 +2,6 @@
 //!
 //! Owns: how briefly a program is observed, and what should be done next. Never touches: memory placement, or how a finding is worded.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
 use heat::Coverage;
@@ -13,7 +12,7 @@ use observe::{ObserveError, ObserveOptions};
 use serde::Serialize;
 
 use super::RunningProgram;
-use crate::decide::{Plan, Reason, Verdict};
+use crate::decide::Reason;
 use crate::forecast::{Estimator, Forecast, Observation};
 use crate::world::World;
 
@@ -126,7 +125,7 @@ impl ObservedProgram {
             growth: of_all(plan.growth()),
             page_tables_freed: of_all(plan.page_tables_freed()),
             forecast: observation.forecast(&plan, &estimator),
-            kept: kept(&plan, walk_share.is_some_and(|share| share < NOTICED)),
+            kept: plan.mostly_kept(walk_share.is_some_and(|share| share < NOTICED)),
             after_restart,
         }
     }
@@ -137,26 +136,6 @@ impl ObservedProgram {
     pub fn page_tables_freed_by(&self, program: &RunningProgram) -> Bytes {
         Bytes(self.page_tables_freed.0.saturating_mul(program.processes))
     }
-}
-
-/// The reason of most page walks that would stay, if they are more than would be saved. Where all of them are `few`, the reason of most memory: that
-/// of one region in hundreds would explain nothing.
-fn kept(plan: &Plan, few: bool) -> Option<Reason> {
-    let mut walks: BTreeMap<Reason, (f64, u64)> = BTreeMap::new();
-    for decision in &plan.decisions {
-        let (rate, regions) = walks.entry(decision.reason).or_default();
-        *rate += decision.walks_per_second;
-        *regions += 1;
-    }
-    let saved: f64 =
-        plan.decisions.iter().filter(|each| each.verdict == Verdict::Promote).map(|each| each.walks_per_second).sum();
-    let kept = walks.into_iter().filter(|(reason, _)| !matches!(reason, Reason::Pays | Reason::AlreadyHuge));
-    let most = |one: &(f64, u64), other: &(f64, u64)| {
-        let (by_walks, by_memory) = (one.0.total_cmp(&other.0), one.1.cmp(&other.1));
-        if few { by_memory.then(by_walks) } else { by_walks.then(by_memory) }
-    };
-    let (reason, (rate, _)) = kept.max_by(|(_, one), (_, other)| most(one, other))?;
-    (rate > saved || saved == 0.0).then_some(reason)
 }
 
 impl ScanFinding {
@@ -278,7 +257,7 @@ mod tests {
 
     #[test]
     fn the_reason_of_most_page_walks_that_stay_is_told() {
-        let of = |regions| kept(&Observation::plan_for(&heat_of(regions)), false);
+        let of = |regions| Observation::plan_for(&heat_of(regions)).mostly_kept(false);
         let stack = |number, walks| heat::Region { obstacle: Some(Obstacle::Stack), ..region(number, walks, 0) };
         assert_eq!(of(vec![region(0, 5e6, 0), stack(1, 1e6)]), None, "most of them are saved");
         assert_eq!(of(vec![region(0, 5e6, 0), stack(1, 9e6)]), Some(Reason::Obstacle(Obstacle::Stack)));
@@ -286,7 +265,7 @@ mod tests {
         assert_eq!(of(vec![huge(0, 1e6)]), None, "all of it is huge already");
         let mostly_cold = || vec![region(0, 0.0, 0), region(1, 0.0, 0), stack(2, 9.0)];
         assert_eq!(of(mostly_cold()), Some(Reason::Obstacle(Obstacle::Stack)));
-        assert_eq!(kept(&Observation::plan_for(&heat_of(mostly_cold())), true), Some(Reason::NotWalked), "few walks");
+        assert_eq!(Observation::plan_for(&heat_of(mostly_cold())).mostly_kept(true), Some(Reason::NotWalked), "few walks");
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub fn trial(report: &TrialReport) -> String {
             pairs: trial.by_cpu.pairs(),
             seconds: trial.elapsed.seconds(),
             switched_bytes: report.switched,
+            longest_stall_ns: report.longest_stall,
             found: report.found,
             left: report.left,
             is_over: report.is_over,

@@ -9,6 +9,7 @@ use heat::RefusalReason;
 use heat::Snapshot;
 use heat::units::{Bytes, Nanos};
 use pilot::act::Outcome;
+use pilot::decide::PlanReasons;
 use pilot::words::{count, count_of, mostly_kept, percent, rate, refusal};
 
 /// The promotion: tried, applied and refused, then before and after.
@@ -23,7 +24,8 @@ pub fn promote(report: &PromoteReport) -> String {
     lines.extend(stalls(outcome));
     let pid = report.plan.pid;
     if outcome.tried == 0
-        && let Some(kept) = mostly_kept(&report.plan.counts())
+        && let PlanReasons { regions, mostly_kept: most } = report.plan.reasons()
+        && let Some(kept) = mostly_kept(&regions, most)
     {
         lines.push(format!("nothing was promoted; {kept} (`hugepilot explain {pid}` says more)"));
     }
@@ -115,7 +117,7 @@ pub fn pilot_summary(report: &PilotReport) -> String {
         ],
     };
     if outcome.applied == 0
-        && let Some(kept) = mostly_kept(report.reasons)
+        && let Some(kept) = mostly_kept(report.reasons, report.mostly_kept)
     {
         lines.push(format!("nothing was promoted; {kept} (`hugepilot explain PID`, while it runs, says more)"));
     }
@@ -133,7 +135,7 @@ pub fn pilot_summary(report: &PilotReport) -> String {
 /// The outcome of a run so far, in a few words.
 pub fn under_way(report: &PilotReport) -> String {
     let promoted = count_of(report.outcome.applied, "region");
-    let because = mostly_kept(report.reasons).filter(|_| report.outcome.applied == 0);
+    let because = mostly_kept(report.reasons, report.mostly_kept).filter(|_| report.outcome.applied == 0);
     let because = because.map_or(String::new(), |kept| format!("; {kept}"));
     format!("{}, {promoted} promoted, memory grown by {}{because}", count_of(report.rounds, "round"), report.growth)
 }
@@ -284,6 +286,9 @@ mod tests {
         let reasons = BTreeMap::from([(Reason::AlreadyHuge, 90), (Reason::LivesInTlb, 40), (Reason::NotWalked, 3)]);
         let kept = pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, ..report });
         assert!(kept.contains("hugepilot: nothing was promoted; of 40 of 133 regions: the process gains"), "{kept}");
+        let mostly_kept = Some(Reason::NotWalked);
+        let kept = pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, mostly_kept, ..report });
+        assert!(kept.contains("nothing was promoted; of 3 of 133 regions: no page walk"), "{kept}");
         assert!(!pilot_summary(&PilotReport { reasons: &reasons, ..report }).contains("nothing was promoted"));
     }
 }

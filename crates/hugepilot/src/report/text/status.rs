@@ -178,7 +178,7 @@ fn remark(target: &TargetState) -> String {
 
 fn observed_only(target: &TargetState) -> String {
     let gain = target.forecast.and_then(|forecast| forecast.gain_percent).map_or(0.0, |gain| gain.likely);
-    match words::mostly_kept(&target.reasons) {
+    match words::mostly_kept(&target.reasons, target.mostly_kept) {
         _ if gain >= WORTH_A_TRIAL => format!("only observed; `hugepilot trial {}` proves the gain", target.pid),
         Some(kept) => format!("only observed; {kept}"),
         None => "only observed".to_owned(),
@@ -186,7 +186,7 @@ fn observed_only(target: &TargetState) -> String {
 }
 
 fn nothing_promoted(target: &TargetState) -> String {
-    words::mostly_kept(&target.reasons).map_or(String::new(), |kept| {
+    words::mostly_kept(&target.reasons, target.mostly_kept).map_or(String::new(), |kept| {
         format!("nothing promoted; {kept} (`hugepilot explain {}` says more)", target.pid)
     })
 }

@@ -31,7 +31,7 @@ pub fn trial(report: &TrialReport) -> String {
         if report.placebo {
             "a placebo: nothing was switched".to_owned()
         } else {
-            format!("{} switched between base and huge pages", report.switched)
+            format!("{} switched between base and huge pages, longest stall {}", report.switched, report.longest_stall)
         }
     ));
     lines.extend((!report.placebo).then(|| format!("forecast: {}", gain(report.expected.forecast))));
