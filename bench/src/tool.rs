@@ -117,7 +117,7 @@ impl Tool {
     /// Starts piloting a program.
     pub fn attach(&self, pid: u32, fast: bool, max_huge: Option<Bytes>) -> Result<ToolProcess> {
         let mut arguments: Vec<String> = fast.then(|| "--fast".to_owned()).into_iter().collect();
-        arguments.extend(max_huge.map(|limit| format!("--max-huge={}", limit.0)));
+        arguments.extend(max_huge.map(|limit| format!("--max-huge={}B", limit.0)));
         self.start_on("attach", pid, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
