@@ -133,8 +133,14 @@ impl ProgramTurns {
             let numbers = |setup| self.of(setup).map(|turn| (turn.round, number(turn)));
             return ratio_by_round(numbers(setup), numbers(other));
         }
-        let usual = |setup, start| median_of(self.of(setup).filter(|turn| turn.start == start).map(number));
-        let numbers = |setup| starts.iter().filter_map(move |&start| Some((start, usual(setup, start)?)));
+        let turns = |setup, start| self.of(setup).filter(move |turn| turn.start == start);
+        // A start that was ended early would count as much as the others.
+        let most = starts.iter().map(|&start| turns(setup, start).count()).max().unwrap_or(0);
+        let is_whole = |start| [setup, other].iter().all(|&each| turns(each, start).count() == most);
+        let numbers = |setup| {
+            let whole = starts.iter().copied().filter(move |&start| is_whole(start));
+            whole.filter_map(move |start| Some((start, median_of(turns(setup, start).map(number))?)))
+        };
         ratio_by_round(numbers(setup), numbers(other))
     }
 }

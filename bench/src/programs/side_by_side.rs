@@ -78,9 +78,8 @@ impl SideBySide<'_> {
                 Ok(program) => running.push(program),
                 Err(error) => {
                     self.stop.check()?;
-                    let why = (setup, format!("{error:#}"));
-                    if !turns.missing.contains(&why) {
-                        turns.missing.push(why);
+                    if !turns.missing.iter().any(|(missing, _)| *missing == setup) {
+                        turns.missing.push((setup, format!("{error:#}")));
                     }
                 }
             }

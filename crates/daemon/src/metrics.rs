@@ -68,7 +68,7 @@ const COUNTERS: &[Counter] = &[
     counter("hugepilot_given_back_regions", "Regions given back", |state| state.counts.given_back as f64),
     counter(
         "hugepilot_lost_regions",
-        "Regions put on huge pages that programs split, or released without unmapping them",
+        "Regions put on huge pages that were split or released again, by their programs or for lack of memory",
         |state| state.counts.lost as f64,
     ),
 ];

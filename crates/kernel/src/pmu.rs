@@ -9,7 +9,7 @@ use crate::cpu::{Cpu, parse_list};
 use crate::root::optional;
 use crate::{KernelError, Malformed, Root};
 
-/// `PERF_COUNT_HW_INSTRUCTIONS` (include/uapi/linux/perf_event.h), on every processor that counts.
+/// `PERF_COUNT_HW_INSTRUCTIONS` (include/uapi/linux/perf_event.h), on every processor that counts; of hybrid ones the large cores.
 pub const INSTRUCTIONS: Event = Event { kind: 0, config: 1, config1: 0, config2: 0 };
 
 const DEVICES: &str = "sys/bus/event_source/devices";

@@ -3,7 +3,7 @@
 //! Owns: counting during its lifetime. Never touches: the target.
 //!
 //! Only some Intel processors count cycles of walks ([`kernel::pmu`]); AMD's have no such event. Where nothing can be counted, as is usual in virtual
-//! machines, it only scans sysfs once.
+//! machines, it scans sysfs once, and is refused one counter.
 
 use heat::WalkShare;
 use hugepilot_os::perf::Counters;

@@ -70,7 +70,8 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
         Reason::Requested => "somebody asked for it",
         Reason::CoolingDown => "given back, split or refused not long ago, so that it cools down before another try",
         Reason::KeptSplitting => {
-            "the program split or released too many huge pages here, each time that it was tried; its allocator may have a setting for that (`hugepilot explain`)"
+            "too many huge pages of this mapping were split or released again, each time that it was tried, so that it is left alone for hours; the \
+             program's allocator may have a setting for that, which `hugepilot explain` names"
         }
         Reason::AlreadyHuge => "on a huge page already",
         Reason::Obstacle(in_the_way) => obstacle(in_the_way),

@@ -46,10 +46,17 @@ pub struct WorkReading {
 pub struct ProcessorCounts {
     /// Instructions.
     pub instructions: f64,
-    /// Cycles in which it ran.
-    pub cycles: f64,
-    /// Cycles in which a page walk was under way, at most; None where only instructions are counted.
-    pub walk_cycles: Option<f64>,
+    /// Cycles; None where page walks are not counted.
+    pub walks: Option<CountedCycles>,
+}
+
+/// Cycles of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CountedCycles {
+    /// In which it ran.
+    pub all: f64,
+    /// In which a page walk was under way, at most.
+    pub of_walks: f64,
 }
 
 /// A measured time in one arm.
@@ -162,18 +169,20 @@ impl TrialWindow {
 impl ProcessorCounts {
     /// What was counted since an earlier reading.
     fn since(self, before: Self) -> Self {
-        let walk_cycles = self.walk_cycles.zip(before.walk_cycles).map(|(now, then)| now - then);
-        Self { instructions: self.instructions - before.instructions, cycles: self.cycles - before.cycles, walk_cycles }
+        let since = |(now, then): (CountedCycles, CountedCycles)| CountedCycles {
+            all: now.all - then.all,
+            of_walks: now.of_walks - then.of_walks,
+        };
+        Self { instructions: self.instructions - before.instructions, walks: self.walks.zip(before.walks).map(since) }
     }
 }
 
 impl Trial {
     /// The share of cycles in which a page walk was under way on this; None where that was not counted.
     pub fn walk_share(&self, arm: Arm) -> Option<f64> {
-        let of =
-            |window: &TrialWindow| window.processor.and_then(|counted| Some((counted.walk_cycles?, counted.cycles)));
-        let (walks, cycles) =
-            self.of(arm).filter_map(of).fold((0.0, 0.0), |sum, each| (sum.0 + each.0, sum.1 + each.1));
+        let of = |window: &TrialWindow| window.processor.and_then(|counted| counted.walks);
+        let sum = |(walks, cycles), each: CountedCycles| (walks + each.of_walks, cycles + each.all);
+        let (walks, cycles) = self.of(arm).filter_map(of).fold((0.0, 0.0), sum);
         (cycles > 0.0).then(|| walks / cycles)
     }
 

@@ -14,7 +14,7 @@ pub mod meter;
 mod settle;
 
 pub use crossover::{
-    Arm, ProcessorCounts, Trial, TrialEnd, TrialError, TrialRules, TrialWindow, UnderTrial, WorkReading, run,
+    Arm, CountedCycles, ProcessorCounts, Trial, TrialEnd, TrialError, TrialRules, TrialWindow, UnderTrial, WorkReading, run,
 };
 pub use interval::{PairedDifferences, SpeedChange};
 pub use judge::{TrialVerdict, is_known, judge};

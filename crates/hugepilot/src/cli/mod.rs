@@ -30,7 +30,6 @@ mod status;
 mod target;
 mod terminal;
 mod trial;
-mod trial_mark;
 
 use std::process::ExitCode;
 

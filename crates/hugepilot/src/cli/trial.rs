@@ -12,7 +12,7 @@ use daemon::control::ControlClient;
 use heat::units::{Address, Bytes, CpuShare, HUGE_PAGE, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
-use kernel::process::cpu_time;
+use kernel::process::{cpu_time, threads};
 use kernel::target::{Process, Target};
 use observe::Whose;
 use observe::system_calls::SystemCalls;
@@ -21,7 +21,7 @@ use pilot::act::RegionResult;
 use pilot::decide::{GainPercent, Spent};
 use pilot::engine::{Pilot, Round};
 use pilot::forecast::{Estimator, Forecast, ForecastBasis, Gauged, Gauges};
-use pilot::machine::{Machine, require};
+use pilot::machine::{FoundOn, Machine, TrialMark, WrittenMark, require};
 use pilot::past_trials::{PastTrials, TRIALS, TrialOutcome, TriedProgram};
 use trial::meter::{CommandMeter, ExporterMeter, Meter, NumberKind, RunningTotal, SystemCallsMeter};
 use trial::{
@@ -32,7 +32,6 @@ use super::args::{LeaveIn, NumberIs, TrialArgs};
 use super::forecast::estimator;
 use super::settings::settings;
 use super::target::{self, Named};
-use super::trial_mark::TrialMark;
 use super::{piloted, terminal};
 use crate::report::{Expected, PlanReport, SYSTEM_CALLS, TrialReport, json, text, trial_plot};
 
@@ -55,14 +54,15 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     let mut machine = Machine::new(observe::open(args.tracker)?, settings.max_slowdown);
     let mut pilot = Pilot::once(&mut machine, settings, Stop::on_signals(SecondSignal::Ends)?);
     let work = work_of(args, &target, children, &pilot.stop)?;
-    let found = if args.placebo { Arm::Base } else { give_back_earlier(&mut pilot, process)? };
-    let (round, expected) = what_to_try(&mut pilot, process, children, args).with_context(|| match found {
-        Arm::Base => format!("nothing was changed in process {}", process.pid),
-        Arm::Huge => {
-            format!("what was promoted earlier is given back; `hugepilot promote {}` promotes anew", process.pid)
-        }
-    })?;
-    let mut mark = if args.placebo { None } else { Some(TrialMark::set(process, found)?) };
+    // Held until the end: one process is on one trial at a time.
+    let mark = if args.placebo { None } else { Some(TrialMark::take(process)?) };
+    let (earlier, mark) = match mark {
+        Some(mark) => give_back_earlier(&mut pilot, process, mark)?,
+        None => (Earlier::NONE, None),
+    };
+    let found = earlier.found;
+    let (round, expected) =
+        what_to_try(&mut pilot, process, children, args).with_context(|| earlier.what_was_done(process))?;
     if !args.placebo {
         ensure_splits(&mut pilot, process, &round)?;
     }
@@ -72,7 +72,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         round,
         children,
         work,
-        processor: ProcessorCounters::start(process.pid),
+        processor: ProcessorCounters::start(process.pid, children),
         lies_on: Arm::Base,
         switched: None,
         longest_stall: Nanos(0),
@@ -94,9 +94,10 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     let intended = if args.placebo { Arm::Base } else { left_in(args.leave, &verdict, &ended, found) };
     // Whatever becomes of this, what was measured is reported.
     let leaving = tried.leave(intended);
-    if let (Err(_), Some(mark)) = (&leaving, &mut mark) {
-        mark.stay();
+    if let (Err(_), Some(mark)) = (&leaving, &mark) {
+        mark.keep();
     }
+    drop(mark);
     let report = TrialReport {
         pid: process.pid,
         name: &target.name,
@@ -169,18 +170,49 @@ fn work_of(args: &TrialArgs, target: &Target, children: bool, stop: &Stop) -> an
     Ok(RunningTotal::new(meter, kind))
 }
 
-/// Gives back what was promoted earlier, so that it can be tried. Returns what memory was found on.
-fn give_back_earlier(pilot: &mut Pilot<'_>, process: Process) -> anyhow::Result<Arm> {
-    let killed = TrialMark::of_killed(process);
+/// What was there before the trial.
+struct Earlier {
+    /// What memory was found on.
+    found: Arm,
+    /// Whether something was given back, so that it can be tried.
+    gave_back: bool,
+}
+
+impl Earlier {
+    const NONE: Self = Self { found: Arm::Base, gave_back: false };
+
+    /// For who learns that there is nothing to try.
+    fn what_was_done(&self, process: Process) -> String {
+        match self.gave_back {
+            false => format!("nothing was changed in process {}", process.pid),
+            true => format!("what was promoted earlier is given back; `hugepilot promote {}` promotes anew", process.pid),
+        }
+    }
+}
+
+/// Gives back what was promoted earlier, so that it can be tried, after it was written down.
+fn give_back_earlier(
+    pilot: &mut Pilot<'_>,
+    process: Process,
+    mark: TrialMark,
+) -> anyhow::Result<(Earlier, Option<WrittenMark>)> {
     let earlier = pilot.plan_to_give_back(process, false)?;
     let regions: Vec<Address> = earlier.plan.give_backs().map(|decision| decision.start).collect();
-    let how = if killed.is_some() { "by a trial that was killed" } else { "earlier" };
+    let as_it_lies = if regions.is_empty() { FoundOn::BasePages } else { FoundOn::HugePages };
+    let (found, was_killed) = (mark.of_killed().unwrap_or(as_it_lies), mark.of_killed().is_some());
+    let mark = mark.write(process, found)?;
     if !regions.is_empty() {
-        terminal::note(&format!("{} regions were promoted {how}; they are given back, and tried", regions.len()));
+        let of_killed = if was_killed { " (a trial was killed)" } else { "" };
+        let note = format!("{} regions were promoted earlier{of_killed}; they are given back, and tried", regions.len());
+        terminal::note(&note);
         let stop = pilot.stop.clone();
         pilot.give_back(process, &regions, &stop, &mut |_| ());
     }
-    Ok(killed.unwrap_or(if regions.is_empty() { Arm::Base } else { Arm::Huge }))
+    let found = match found {
+        FoundOn::BasePages => Arm::Base,
+        FoundOn::HugePages => Arm::Huge,
+    };
+    Ok((Earlier { found, gave_back: !regions.is_empty() }, Some(mark)))
 }
 
 /// Observes what would be promoted, and what that should gain. Errors: nothing would, unless it is for a placebo; the reasons are printed.
@@ -301,23 +333,30 @@ struct Tried<'a> {
     began: Instant,
 }
 
-/// What the processor counts of the program, its children left out.
+/// What the processor counts of the program, and of children that it forks meanwhile.
 struct ProcessorCounters {
     instructions: Option<Instructions>,
     walks: Option<WalkCycles>,
 }
 
 impl ProcessorCounters {
-    fn start(pid: u32) -> Self {
+    /// Each thread takes a descriptor, and three more where walks are counted.
+    const MOST_THREADS: usize = 100;
+
+    fn start(pid: u32, with_children: bool) -> Self {
         let root = Root::host();
+        let threads = threads(&root, pid).map_or(usize::MAX, |threads| threads.len());
+        // CPU time is of children that there were before, too.
+        if with_children || threads > Self::MOST_THREADS {
+            return Self { instructions: None, walks: None };
+        }
         Self { instructions: Instructions::start(&root, pid), walks: WalkCycles::start(&root, pid) }
     }
 
     fn read(&mut self) -> Option<ProcessorCounts> {
         let instructions = self.instructions.as_mut()?.counted()?;
         let walks = self.walks.as_mut().and_then(WalkCycles::counted);
-        let [cycles, walk_cycles] = walks.unwrap_or_default();
-        Some(ProcessorCounts { instructions, cycles, walk_cycles: walks.map(|_| walk_cycles) })
+        Some(ProcessorCounts { instructions, walks: walks.map(|[all, of_walks]| CountedCycles { all, of_walks }) })
     }
 }
 

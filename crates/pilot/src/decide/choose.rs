@@ -429,7 +429,7 @@ mod tests {
         let mut past = promoted_at(&[(0, 1e6)]);
         let unused = Region { at_most_accesses_per_second: Some(0.0), ..huge(0, 0.0) };
         for _ in 0..3 {
-            past.notice(&heat_of(vec![unused.clone()]), Instant::now());
+            _ = past.notice(&heat_of(vec![unused.clone()]), Instant::now());
         }
         past.inspected(at(0), 400);
         let plan = |give_back| {
@@ -464,7 +464,7 @@ mod tests {
             region(2, 700.0, 0),
             region(3, 1.0, 0),
         ]);
-        (0..3).for_each(|_| past.notice(&heat, Instant::now()));
+        (0..3).for_each(|_| _ = past.notice(&heat, Instant::now()));
         let limits = Limits { max_huge: Some(Bytes(0)), quota: Some(Bytes(0)), ..generous() };
         assert_eq!(claim(&heat, &limits, &past), Demand { weight: 1.0, held: vec![800.0], wanted: vec![700.0] });
     }

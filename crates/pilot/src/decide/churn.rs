@@ -1,9 +1,10 @@
-//! Mappings whose program splits or releases what we put on huge pages.
+//! Mappings that lose the huge pages that we put there.
 //!
 //! Owns: which mappings rest, and which are left alone. Never touches: single regions; [`super::Past`] remembers those.
 //!
 //! Allocators give free memory back to the kernel by the page, which splits huge pages or empties them, and soon take it again. Promoting there is
-//! work for nothing. A mapping that lost more than one promotion in twenty rests, four times as long each time, and in the end is left alone.
+//! work for nothing. A mapping that lost more than one promotion in twenty rests, four times as long each time, and is then left alone for hours.
+//! Ten quiet minutes take one rest back: a snapshot each hour is no reason to give up.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,11 +18,13 @@ use crate::decide::Reason;
 const MOST_LOST: f64 = 0.05;
 /// and at least this many: one alone says nothing.
 const FEWEST_LOST: u32 = 2;
-/// Within this time: a huge page that lived longer has paid.
+/// Within this time.
 const WITHIN: Duration = Duration::from_secs(10 * 60);
 const FIRST_REST: Duration = Duration::from_secs(10);
-/// After so many it is left alone.
+/// After so many it is left alone,
 const MOST_RESTS: u32 = 4;
+/// for this long.
+const LEFT_ALONE: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The mappings that lose huge pages.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,8 +38,6 @@ pub(super) struct Churn {
 /// What a mapping lost.
 #[derive(Clone, Debug, PartialEq)]
 struct Losses {
-    /// Mappings grow at either end and merge; they hold what they held before.
-    somewhere_in: Address,
     end: Address,
     /// Promotions lost since then.
     lost: u32,
@@ -48,33 +49,36 @@ struct Losses {
 }
 
 impl Losses {
-    fn at(start: Address, now: Instant) -> Self {
-        Self { somewhere_in: start, end: start, lost: 0, since: now, held: 0, rests: 0, rests_until: None }
+    fn none(end: Address, now: Instant) -> Self {
+        Self { end, lost: 0, since: now, held: 0, rests: 0, rests_until: None }
     }
 
     fn merge(&mut self, other: &Losses) {
         self.lost += other.lost;
+        self.since = self.since.min(other.since);
         self.rests = self.rests.max(other.rests);
         self.rests_until = self.rests_until.max(other.rests_until);
     }
 
     fn judge(&mut self, now: Instant) {
         let share = f64::from(self.lost) / f64::from(self.lost + self.held).max(1.0);
-        if self.lost >= FEWEST_LOST && share > MOST_LOST {
-            self.rests_until = Some(now + FIRST_REST * 4u32.pow(self.rests.min(MOST_RESTS)));
-            self.rests += 1;
+        if self.rests_until.is_some_and(|until| now < until) {
+            // What goes now was promoted before the rest, which is the answer to it.
+            (self.lost, self.since) = (0, now);
+        } else if self.lost >= FEWEST_LOST && share > MOST_LOST {
+            let rest = if self.rests < MOST_RESTS { FIRST_REST * 4u32.pow(self.rests) } else { LEFT_ALONE };
+            self.rests_until = Some(now + rest);
+            self.rests = (self.rests + 1).min(MOST_RESTS + 1);
             (self.lost, self.since) = (0, now);
         } else if now > self.since + WITHIN {
+            self.rests = if self.held > 0 { self.rests.saturating_sub(1) } else { self.rests };
             (self.lost, self.since) = (0, now);
         }
     }
 
     fn reason_to_wait(&self, now: Instant) -> Option<Reason> {
-        match self.rests_until {
-            _ if self.rests > MOST_RESTS => Some(Reason::KeptSplitting),
-            Some(until) if now < until => Some(Reason::CoolingDown),
-            _ => None,
-        }
+        self.rests_until.filter(|&until| now < until)?;
+        Some(if self.rests > MOST_RESTS { Reason::KeptSplitting } else { Reason::CoolingDown })
     }
 
     fn says_nothing(&self) -> bool {
@@ -94,26 +98,28 @@ impl Churn {
         if lost.is_empty() && self.mappings.is_empty() {
             return;
         }
+        let first_beyond = |address: Address| mappings.partition_point(|mapping| mapping.range.end <= address);
         let mapping_of = |address: Address| {
-            let index = mappings.partition_point(|mapping| mapping.range.end <= address);
-            mappings.get(index).filter(|mapping| mapping.range.contains(address))
+            mappings.get(first_beyond(address)).filter(|mapping| mapping.range.contains(address))
         };
         let mut noticed: BTreeMap<Address, Losses> = BTreeMap::new();
-        for before in std::mem::take(&mut self.mappings).into_values() {
-            let Some(mapping) = mapping_of(before.somewhere_in) else { continue };
-            let unchanged = Losses { end: mapping.range.end, held: 0, ..before.clone() };
-            noticed.entry(mapping.range.start).and_modify(|losses| losses.merge(&before)).or_insert(unchanged);
+        // Mappings grow at either end, merge and are split: whatever lies where one was takes its losses over.
+        for (start, before) in std::mem::take(&mut self.mappings) {
+            let overlaps = |mapping: &&Mapping| mapping.range.start < before.end;
+            for mapping in mappings[first_beyond(start)..].iter().take_while(overlaps) {
+                let unchanged = Losses { end: mapping.range.end, held: 0, ..before.clone() };
+                noticed.entry(mapping.range.start).and_modify(|losses| losses.merge(&before)).or_insert(unchanged);
+            }
         }
         for &start in lost {
             // With the mapping went what a rest could be good for.
             let Some(mapping) = mapping_of(start) else { continue };
-            let losses = noticed.entry(mapping.range.start).or_insert_with(|| Losses::at(start, now));
-            (losses.lost, losses.end) = (losses.lost + 1, mapping.range.end);
+            let new = || Losses::none(mapping.range.end, now);
+            noticed.entry(mapping.range.start).or_insert_with(new).lost += 1;
             self.lost += 1;
         }
         for start in held {
-            if let Some((_, losses)) = noticed.range_mut(..=start).next_back().filter(|(_, losses)| start < losses.end)
-            {
+            if let Some((_, losses)) = noticed.range_mut(..=start).next_back().filter(|(_, losses)| start < losses.end) {
                 losses.held += 1;
             }
         }
@@ -143,22 +149,31 @@ impl Churn {
 mod tests {
     use super::*;
     use heat::samples::{at, heat_of, region};
+    use heat::units::AddressRange;
 
-    /// Mappings of these regions, by number, each as the samples make them: one mapping.
-    fn mappings() -> Vec<Mapping> {
-        heat_of((0..100).map(|number| region(number, 0.0, 0)).collect()).mappings
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Mappings of these regions, by number.
+    fn mappings(ranges: &[std::ops::Range<u64>]) -> Vec<Mapping> {
+        let [one] = &heat_of(vec![region(0, 0.0, 0)]).mappings[..] else { panic!("the samples make one") };
+        let of = |range: &std::ops::Range<u64>| Mapping {
+            range: AddressRange { start: at(range.start), end: at(range.end) },
+            ..one.clone()
+        };
+        ranges.iter().map(of).collect()
     }
 
     fn regions(numbers: std::ops::Range<u64>) -> Vec<Address> {
         numbers.map(at).collect()
     }
 
+    /// A scan of one mapping of a hundred regions.
     fn noticed(churn: &mut Churn, held: std::ops::Range<u64>, lost: std::ops::Range<u64>, now: Instant) {
-        churn.notice(&mappings(), regions(held).into_iter(), &regions(lost), now);
+        churn.notice(&mappings(&[0..100]), regions(held).into_iter(), &regions(lost), now);
     }
 
     #[test]
-    fn one_in_twenty_is_no_reason_to_wait_and_two_are() {
+    fn one_in_twenty_is_no_reason_to_wait_and_more_are() {
         let (mut churn, now) = (Churn::default(), Instant::now());
         noticed(&mut churn, 0..95, 95..100, now);
         assert_eq!(churn.reason_to_wait(at(3), now), None, "5 of 100");
@@ -174,36 +189,74 @@ mod tests {
         for number in 0..20 {
             noticed(&mut churn, 0..0, number..number + 1, now);
             assert_eq!(churn.reason_to_wait(at(50), now), None, "loss {number}");
-            now += WITHIN + Duration::from_secs(1);
+            now += WITHIN + SECOND;
             noticed(&mut churn, 0..0, 0..0, now);
         }
         assert!(churn.mappings.is_empty());
     }
 
     #[test]
-    fn rests_grow_and_then_it_is_left_alone() {
+    fn rests_grow_and_then_it_is_left_alone_for_hours() {
         let (mut churn, mut now) = (Churn::default(), Instant::now());
         for seconds in [10, 40, 160, 640] {
             noticed(&mut churn, 0..0, 0..2, now);
-            let rest = Duration::from_secs(seconds);
+            let rest = seconds * SECOND;
             assert_eq!(churn.reason_to_wait(at(0), now + rest - Duration::from_nanos(1)), Some(Reason::CoolingDown));
             assert_eq!(churn.reason_to_wait(at(0), now + rest), None, "after {seconds} s");
             now += rest;
         }
-        noticed(&mut churn, 0..0, 0..2, now);
-        assert_eq!(churn.reason_to_wait(at(0), now + Duration::from_secs(1 << 30)), Some(Reason::KeptSplitting));
+        for _ in 0..2 {
+            noticed(&mut churn, 0..0, 0..2, now);
+            assert_eq!(churn.reason_to_wait(at(0), now + LEFT_ALONE - SECOND), Some(Reason::KeptSplitting));
+            assert_eq!(churn.reason_to_wait(at(0), now + LEFT_ALONE), None, "tried once more");
+            now += LEFT_ALONE;
+        }
     }
 
     #[test]
-    fn a_mapping_may_grow_downwards_and_when_it_goes_all_is_forgotten() {
+    fn what_goes_bit_by_bit_is_one_finding() {
         let (mut churn, now) = (Churn::default(), Instant::now());
-        noticed(&mut churn, 0..0, 10..12, now);
-        let mut grown = mappings();
-        grown[0].range.start = Address(grown[0].range.start.0 - (1 << 30));
-        churn.notice(&grown, std::iter::empty(), &[], now);
-        assert_eq!(churn.reason_to_wait(grown[0].range.start, now), Some(Reason::CoolingDown));
-        churn.notice(&[], std::iter::empty(), &[], now);
-        assert_eq!(churn.reason_to_wait(at(10), now), None);
-        assert!(churn.mappings.is_empty());
+        for second in 0..10 {
+            noticed(&mut churn, 0..0, 10 * u64::from(second)..10 * u64::from(second) + 10, now + second * SECOND);
+        }
+        let later = now + FIRST_REST;
+        assert_eq!(churn.reason_to_wait(at(0), later - SECOND), Some(Reason::CoolingDown));
+        assert_eq!(churn.reason_to_wait(at(0), later), None, "the first rest, and no other");
+    }
+
+    #[test]
+    fn quiet_time_takes_rests_back() {
+        let (mut churn, mut now) = (Churn::default(), Instant::now());
+        for hour in 0..10 {
+            noticed(&mut churn, 0..50, 50..100, now);
+            assert_eq!(churn.reason_to_wait(at(0), now), Some(Reason::CoolingDown), "hour {hour}");
+            for _ in 0..6 {
+                now += WITHIN + SECOND;
+                noticed(&mut churn, 0..100, 0..0, now);
+            }
+            assert_eq!(churn.reason_to_wait(at(0), now), None, "hour {hour}");
+        }
+        assert!(churn.mappings.is_empty(), "a snapshot each hour is forgotten each hour");
+    }
+
+    #[test]
+    fn mappings_may_grow_merge_and_be_split() {
+        let (mut churn, now) = (Churn::default(), Instant::now());
+        churn.notice(&mappings(&[0..20, 30..40]), std::iter::empty(), &regions(10..12), now);
+        assert_eq!(churn.reason_to_wait(at(0), now), Some(Reason::CoolingDown));
+        assert_eq!(churn.reason_to_wait(at(30), now), None, "another mapping");
+        let quiet = |churn: &mut Churn, ranges: &[std::ops::Range<u64>]| {
+            churn.notice(&mappings(ranges), std::iter::empty(), &[], now);
+        };
+        // The one that lost is trimmed, then split, then all are one.
+        quiet(&mut churn, &[0..9, 30..40]);
+        quiet(&mut churn, &[0..3, 5..9, 30..40]);
+        for (number, waits) in [(1, true), (7, true), (35, false)] {
+            assert_eq!(churn.reason_to_wait(at(number), now).is_some(), waits, "{number}");
+        }
+        quiet(&mut churn, &[0..40]);
+        assert_eq!(churn.reason_to_wait(at(35), now), Some(Reason::CoolingDown));
+        quiet(&mut churn, &[]);
+        assert!(churn.mappings.is_empty(), "with the mapping all is forgotten");
     }
 }

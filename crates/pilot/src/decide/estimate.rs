@@ -205,7 +205,7 @@ mod tests {
         for walks in [1e6, 2.5e6, 1e7, 5e7, 2e8] {
             let of = |scattered| expected(&accessed(walks, walks, Some(scattered)), &COST, Some(1.0)).unwrap();
             let GainPercent { low, likely, high } = of(1.0);
-            assert!(low > 0.0 && (100.0 + high) / (100.0 + low) <= 1.5, "{walks}: {low} {likely} {high}");
+            assert!(low > 0.0 && low < high && (100.0 + high) / (100.0 + low) <= 1.8, "{walks}: {low} {likely} {high}");
             let ordered = of(0.0);
             assert!(ordered.low == 0.0 && ordered.likely < 6.0 && ordered.high < low, "{walks}: {ordered:?}, {low}");
         }
@@ -283,10 +283,10 @@ mod tests {
         }
 
         #[test]
-        fn of_random_readers_the_range_has_a_width(walks in 1e5..1e8f64) {
+        fn of_random_readers_the_range_is_no_wider_than_programs_differ(walks in 1e5..1e8f64) {
             let plan = accessed(walks, walks, Some(0.95));
             let GainPercent { low, high, .. } = expected(&plan, &WalkCost::UNCALIBRATED, Some(1.0)).unwrap();
-            prop_assert!(low > 0.0 && (100.0 + high) / (100.0 + low) <= 1.5, "{low} to {high}");
+            prop_assert!(low > 0.0 && low < high && (100.0 + high) / (100.0 + low) <= 1.8, "{low} to {high}");
         }
     }
 }

@@ -132,7 +132,9 @@ pub(super) fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
     for region in &heat.regions {
         let taken = match reason_to_keep(heat, region, guest.block_of(region.start), limits, most_missing) {
             Some(reason) => Err(reason),
-            None => past.reason_to_wait(region.start).map_or_else(|| budget.take(region, 0.0), Err),
+            // A guest's memory is one mapping of many programs: what one of them frees says nothing about the others.
+            None if past.is_cooling_down(region.start) => Err(Reason::CoolingDown),
+            None => budget.take(region, 0.0),
         };
         match taken {
             Ok(()) => promoted.push(Decision {
@@ -300,7 +302,7 @@ mod tests {
         past.promoted(at(1), 56.0);
         past.refused(at(2), now);
         let heat = guest_of(vec![huge(0, 0.0), huge(1, 0.0), region(2, 0.0, 0), region(3, 0.0, 0)]);
-        past.notice(&heat, now);
+        _ = past.notice(&heat, now);
         assert_eq!(reasons(&heat, &usual(), &past)[2..], [Reason::CoolingDown, Reason::Populated]);
         let quota = Limits { quota: Some(Bytes(HUGE_PAGE)), ..usual() };
         let plan = crate::decide::decide(&heat, &quota, &past);

@@ -91,8 +91,10 @@ impl Known {
 
 impl Past {
     /// Records a scan. Regions that are gone are forgotten. A promoted region that is no longer huge was split by others: by a write after a fork, by
-    /// reclaim, or by the program's own advice.
-    pub fn notice(&mut self, heat: &Heat, now: Instant) {
+    /// reclaim, or by the program's own advice. Returns those, and those that hold nothing any more; [`Past::lose`] is to be told which of them nobody
+    /// gave back on purpose.
+    #[must_use]
+    pub fn notice(&mut self, heat: &Heat, now: Instant) -> Vec<Address> {
         self.now = Some(now);
         let find = |start| heat.regions.binary_search_by_key(&start, |region| region.start).ok();
         let mut lost = Vec::new();
@@ -109,9 +111,14 @@ impl Past {
                 }
             }
         }
-        let held = self.regions.iter().filter(|(_, known)| known.promoted).map(|(&start, _)| start);
-        self.churn.notice(&heat.mappings, held, &lost, now);
         self.regions.retain(|_, known| !known.is_forgotten(now));
+        lost
+    }
+
+    /// These regions lost their huge pages to their program, or for lack of memory, since the scan before this one.
+    pub fn lose(&mut self, heat: &Heat, lost: &[Address], now: Instant) {
+        let held = self.regions.iter().filter(|(_, known)| known.promoted).map(|(&start, _)| start);
+        self.churn.notice(&heat.mappings, held, lost, now);
     }
 
     /// Another program has replaced this one in the process (exec).
@@ -137,16 +144,20 @@ impl Past {
         self.regions.entry(start).or_default().set_back(now);
     }
 
-    /// Why a region must not be promoted yet; None if it may.
+    /// Whether a region must not be promoted yet.
+    pub fn is_cooling_down(&self, start: Address) -> bool {
+        self.regions.get(&start).is_some_and(|known| !known.promoted && self.now < known.cooling_down_until)
+    }
+
+    /// Why a region must not be promoted yet, for itself or for its mapping; None if it may.
     pub fn reason_to_wait(&self, start: Address) -> Option<Reason> {
-        let is_cooling_down = |known: &Known| !known.promoted && self.now < known.cooling_down_until;
-        match self.regions.get(&start).is_some_and(is_cooling_down) {
+        match self.is_cooling_down(start) {
             true => Some(Reason::CoolingDown),
             false => self.churn.reason_to_wait(start, self.now?),
         }
     }
 
-    /// Promotions that the program undid, by splitting or releasing what was on a huge page, while the mapping stayed.
+    /// Promotions that were split or released so far while their mappings stayed, and that nobody gave back.
     pub fn lost(&self) -> u64 {
         self.churn.lost()
     }
@@ -213,7 +224,7 @@ mod tests {
         let mut past = Past::default();
         past.promoted(at(0), 900.0);
         let claims = [0.0, 0.0, 0.0, 50.0].map(|at_most| {
-            past.notice(&heat_of(vec![seen(0, Some(at_most))]), Instant::now());
+            _ = past.notice(&heat_of(vec![seen(0, Some(at_most))]), Instant::now());
             past.held().next().expect("held").claim
         });
         assert_eq!(claims, [900.0, 900.0, 0.0, 50.0]);
@@ -223,15 +234,15 @@ mod tests {
     fn a_huge_page_is_worth_what_was_seen_before_unless_a_scan_could_tell() {
         let mut past = Past::default();
         past.promoted(at(0), 900.0);
-        past.notice(&heat_of(vec![seen(0, None)]), Instant::now());
+        _ = past.notice(&heat_of(vec![seen(0, None)]), Instant::now());
         assert_eq!(worth(&past), [900.0], "it may stay in the TLB");
-        past.notice(&heat_of(vec![seen(0, Some(20.0))]), Instant::now());
+        _ = past.notice(&heat_of(vec![seen(0, Some(20.0))]), Instant::now());
         assert_eq!(worth(&past), [900.0], "one scan may have come at a quiet moment");
-        past.notice(&heat_of(vec![seen(0, Some(30.0))]), Instant::now());
+        _ = past.notice(&heat_of(vec![seen(0, Some(30.0))]), Instant::now());
         assert_eq!(worth(&past), [30.0]);
-        past.notice(&heat_of(vec![seen(0, Some(f32::INFINITY))]), Instant::now());
+        _ = past.notice(&heat_of(vec![seen(0, Some(f32::INFINITY))]), Instant::now());
         assert_eq!(worth(&past), [900.0], "used again");
-        past.notice(&heat_of(vec![seen(0, Some(0.0))]), Instant::now());
+        _ = past.notice(&heat_of(vec![seen(0, Some(0.0))]), Instant::now());
         assert_eq!(worth(&past), [0.0]);
     }
 
@@ -239,7 +250,7 @@ mod tests {
     fn only_what_is_cold_and_mostly_empty_is_waste() {
         let mut past = Past::default();
         past.promoted(at(0), 900.0);
-        let scan = |past: &mut Past, at_most| past.notice(&heat_of(vec![seen(0, Some(at_most))]), Instant::now());
+        let scan = |past: &mut Past, at_most| _ = past.notice(&heat_of(vec![seen(0, Some(at_most))]), Instant::now());
         let is_waste = |past: &Past| past.held().next().expect("held").is_waste;
         assert!(!past.is_in_doubt());
         scan(&mut past, 0.0);
@@ -253,7 +264,7 @@ mod tests {
         assert!(!is_waste(&past));
         past.inspected(at(0), 256);
         assert!(is_waste(&past));
-        past.notice(&heat_of(vec![seen(0, None)]), Instant::now());
+        _ = past.notice(&heat_of(vec![seen(0, None)]), Instant::now());
         assert!(!is_waste(&past), "a scan that cannot tell whether it is used");
         past.inspected(at(0), 256);
         scan(&mut past, 1.0);
@@ -269,19 +280,19 @@ mod tests {
         let mut past = Past::default();
         let mut now = Instant::now();
         for seconds in [10, 20, 40, 80] {
-            past.notice(&heat_of(vec![region(0, 0.0, 0)]), now);
+            _ = past.notice(&heat_of(vec![region(0, 0.0, 0)]), now);
             assert_eq!(past.reason_to_wait(at(0)), None);
             past.promoted(at(0), 1.0);
             past.given_back(at(0), now);
             let mut rests_at = |after: Duration| {
-                past.notice(&heat_of(vec![region(0, 0.0, 0)]), now + after);
+                _ = past.notice(&heat_of(vec![region(0, 0.0, 0)]), now + after);
                 past.reason_to_wait(at(0)) == Some(Reason::CoolingDown)
             };
             assert!(rests_at(seconds * SECOND - Duration::from_nanos(1)) && !rests_at(seconds * SECOND));
             now += seconds * SECOND;
         }
         assert_eq!(past.held().count(), 0);
-        past.notice(&heat_of(vec![region(0, 0.0, 0)]), now + LONGEST_REST + SECOND);
+        _ = past.notice(&heat_of(vec![region(0, 0.0, 0)]), now + LONGEST_REST + SECOND);
         assert!(past.regions.is_empty(), "in the end all is forgotten");
     }
 
@@ -290,8 +301,11 @@ mod tests {
         let mut past = Past::default();
         past.promoted(at(0), 1.0);
         past.promoted(at(1), 1.0);
-        past.notice(&heat_of(vec![region(0, 5.0, 0)]), Instant::now());
-        assert_eq!(past.reason_to_wait(at(0)), Some(Reason::CoolingDown));
+        let (heat, now) = (heat_of(vec![region(0, 5.0, 0)]), Instant::now());
+        let lost = past.notice(&heat, now);
+        assert_eq!((&lost[..], past.is_cooling_down(at(0))), (&[at(0), at(1)][..], true));
+        assert_eq!(past.reason_to_wait(at(1)), None);
+        past.lose(&heat, &lost, now);
         assert_eq!(past.lost(), 1, "the other went with its mapping");
         assert_eq!(past.held().count(), 0);
     }

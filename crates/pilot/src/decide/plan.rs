@@ -111,7 +111,7 @@ pub enum Reason {
     /// Kept: it was recently given back, split or refused.
     #[serde(alias = "rests")]
     CoolingDown,
-    /// Kept: the program split or released too many huge pages of this mapping, each time that it was tried.
+    /// Kept: too many huge pages of this mapping were split or released again, each time that it was tried.
     KeptSplitting,
     /// Kept: no page of it was walked.
     NotWalked,

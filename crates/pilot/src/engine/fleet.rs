@@ -525,7 +525,7 @@ pub(super) mod tests {
         let mut member = Member::new(Instant::now(), 1.0, true);
         let regions = (0..held).map(|number| huge(number, 0.0)).collect();
         (0..held).for_each(|number| member.past.promoted(at(number), 1000.0));
-        member.past.notice(&heat_of(regions), Instant::now());
+        _ = member.past.notice(&heat_of(regions), Instant::now());
         member.last = Some(Snapshot { huge: Bytes((held + foreign) * HUGE_PAGE), ..Snapshot::default() });
         member.claim = Demand { weight: 1.0, held: vec![1000.0; held as usize], wanted: vec![1000.0; wanted] };
         member

@@ -40,13 +40,11 @@ const GROWN: f64 = 0.05;
 /// A plan that saves less than this share of all walks was hardly worth it.
 const WORTH_A_SCAN: f64 = 0.01;
 /// Regions whose contents are read in one scan: 2 MiB each, some 10 ms in all.
-const MOST_INSPECTED: usize = 32;
+pub(super) const MOST_INSPECTED: usize = 32;
 /// The assumed duration of a collapse until it is measured: with a prepared page.
 const USUAL_COLLAPSE: Nanos = Nanos(1_000_000);
 /// Counting newly walked pages may take this fraction (1/n) of what scanning may.
 const SHARE_OF_POLLS: u32 = 4;
-/// A region with this many empty base pages (an eighth) is split when memory is short.
-const WORTH_RELIEF: u16 = 64;
 
 /// One process.
 pub(super) struct Member {
@@ -80,9 +78,9 @@ pub(super) struct Member {
     pub(super) scanned_at: Option<Instant>,
     rss: Bytes,
     /// Growth of each region that we put on a huge page and that still exists; `splits_free` says whether a split frees it.
-    growth: HashMap<Address, Bytes>,
+    pub(super) growth: HashMap<Address, Bytes>,
     splits_free: bool,
-    address_space: Option<u64>,
+    pub(super) address_space: Option<u64>,
     /// Before anything was promoted. A program's first moments say nothing.
     pub(super) first: Option<Snapshot>,
     acted: bool,
@@ -282,7 +280,7 @@ impl Member {
             self.past.forget();
             self.growth.clear();
         }
-        self.past.notice(&heat, pilot.now());
+        self.note_losses(process, &heat, pilot);
         if options.tell_use_of_huge {
             self.inspect_cold_regions(process, pilot);
         }
@@ -475,29 +473,6 @@ impl Member {
         if self.splits_free {
             self.growth.remove(&start);
         }
-    }
-
-    /// When memory is short: splits regions with empty pages, those of the least worth first.
-    pub(super) fn relieve(&mut self, process: Process, pilot: &mut Pilot<'_>, pilot_summary: &mut PilotSummary) {
-        if self.growth.is_empty() {
-            return;
-        }
-        // Regions split or swapped out since must not be read.
-        let Ok(heat) = pilot.world.survey(process) else { return };
-        self.past.notice(&heat, pilot.now());
-        let mut grown: Vec<_> = self.past.held().filter(|held| self.growth.contains_key(&held.start)).collect();
-        grown.sort_by(|one, other| one.worth.total_cmp(&other.worth));
-        let coldest: Vec<Address> = grown.iter().take(MOST_INSPECTED).map(|held| held.start).collect();
-        let contents = pilot.world.empty_pages(process, &coldest);
-        let holds_empty_pages = |empty: Option<u16>| empty.is_some_and(|empty| empty >= WORTH_RELIEF);
-        let both = coldest.into_iter().zip(contents);
-        let regions: Vec<Address> =
-            both.filter(|&(_, empty)| holds_empty_pages(empty)).map(|(start, _)| start).collect();
-        let results = self.give_back(process, &regions, &pilot.stop.clone(), pilot, pilot_summary);
-        if results.iter().any(RegionResult::is_done) {
-            self.survey(process, pilot);
-        }
-        pilot.charge(Nanos(0));
     }
 
     /// Remembers the results of these decisions, which were carried out in this order.

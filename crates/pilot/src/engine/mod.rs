@@ -11,6 +11,7 @@ mod done;
 mod family;
 mod fleet;
 mod guest;
+mod losses;
 mod member;
 mod observing;
 mod pilot;

@@ -117,7 +117,7 @@ pub struct Counts {
     pub refused: BTreeMap<RefusalReason, u64>,
     /// Regions given back.
     pub given_back: u64,
-    /// Regions put on huge pages that programs split, or released without unmapping them.
+    /// Regions put on huge pages that were split, or released without being unmapped: by their programs, or for lack of memory.
     #[serde(default)]
     pub lost: u64,
     /// Collapses by how long they took: one count for each of [`COLLAPSE_CLASSES`], then those that took longer.

@@ -11,6 +11,7 @@ mod record;
 mod reporting;
 pub mod require;
 mod trial;
+mod trial_mark;
 
 use std::io;
 use std::path::Path;
@@ -45,6 +46,7 @@ pub use prepare::Preparation;
 pub use record::PromotionRecord;
 pub use reporting::ReportingHeldBack;
 pub use trial::{collapse_times, frees_empty_pages};
+pub use trial_mark::{FoundOn, TrialMark, WrittenMark};
 
 /// This machine, observed with one tracker.
 pub struct Machine {

@@ -15,10 +15,11 @@ use kernel::target::Process;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::machine::trial_mark;
 use crate::world::{Promotions, RecordError};
 
 const VERSION: u32 = 1;
-/// What begins the names of files about a process; marks of trials are the command's.
+/// What begins the names of files about a process.
 const OF_PROCESSES: [&str; 2] = ["promoted", "trial"];
 /// A record of half a million regions (1 TiB) takes about 40 MiB; hugepilot did not write a larger one.
 const LARGEST_FILE: u64 = 64 << 20;
@@ -60,6 +61,7 @@ impl PromotionRecord {
             step: "; `give-back --all` still works",
         };
         let _lock = lock().map_err(unwritable)?;
+        trial_mark::remove_stale(process);
         let mut record = Self::of(process)?;
         change(&mut record.regions);
         remove_ended().and_then(|()| record.write(&path)).map_err(unwritable)

@@ -75,7 +75,8 @@ impl UnderTrial for Simulated {
         let memory = Bytes(if self.arm == Arm::Huge { 1010 } else { 1000 });
         // A tenth of the cycles walk on base pages.
         let cycles = 3e9 * self.cpu.seconds();
-        let processor = Some(ProcessorCounts { instructions: self.work, cycles, walk_cycles: Some(self.walked) });
+        let walks = Some(CountedCycles { all: cycles, of_walks: self.walked });
+        let processor = Some(ProcessorCounts { instructions: self.work, walks });
         Ok(WorkReading { at: self.now, work: self.work, cpu: self.cpu, memory, processor })
     }
 

@@ -115,7 +115,7 @@ fn huge_pages(state: &State) -> String {
 fn so_far(counts: &Counts) -> String {
     let refused: u64 = counts.refused.values().fold(0, |sum, count| sum.saturating_add(*count));
     format!(
-        "{}, {} promoted, {} refused, {} given back, {} lost to the programs themselves",
+        "{}, {} promoted, {} refused, {} given back, {} lost again",
         count_of(counts.scans, "scan"),
         count_of(counts.promoted, "region"),
         count(refused),
