@@ -20,7 +20,7 @@ const LONGEST_VALUE: usize = 32;
 const SHOWN: usize = 60;
 /// How similar, from 0 to 1, a known name must be to be suggested for an unknown one.
 const ALIKE: f64 = 0.8;
-const KNOWN: [&str; 5] = ["mode", "max-growth", "max-huge", "max-slowdown", "weight"];
+const KNOWN: [&str; 6] = ["mode", "max-growth", "max-huge", "max-slowdown", "trial", "weight"];
 
 /// Annotations by name.
 pub type Annotations = BTreeMap<String, String>;
@@ -34,6 +34,21 @@ pub struct PodSettings {
     pub max_growth: Option<String>,
     pub max_huge: Option<String>,
     pub max_slowdown: Option<String>,
+    pub trial: Option<TrialShare>,
+}
+
+/// The share of a workload's replicas that is promoted in a trial, in percent: 1 to 99.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrialShare(u8);
+
+impl TrialShare {
+    /// Whether the replica with this uid is among them. The same uid always is, whichever agent asks.
+    pub fn includes(self, uid: &str) -> bool {
+        // FNV-1a: stable across versions, which the standard library's hashes are not.
+        let hash = uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        // The upper half mixes better than the lowest bits.
+        (hash >> 32) * 100 / (1 << 32) < u64::from(self.0)
+    }
 }
 
 /// An annotation that is wrong.
@@ -93,6 +108,7 @@ fn set(settings: &mut PodSettings, name: &str, value: &str) -> Result<(), String
         "max-growth" => parse_own_limit(value).map(|_| settings.max_growth = text())?,
         "max-huge" => parse_own_limit(value).map(|_| settings.max_huge = text())?,
         "max-slowdown" => value.parse::<Slowdown>().map(|_| settings.max_slowdown = text())?,
+        "trial" => settings.trial = Some(parse_share(value)?),
         unknown => return Err(not_known(unknown)),
     }
     Ok(())
@@ -104,6 +120,14 @@ fn not_known(name: &str) -> String {
     match nearest.filter(|known| alike(known) >= ALIKE) {
         Some(known) => format!("there is no such annotation; did you mean {PREFIX}{known}?"),
         None => format!("there is no such annotation; known are {}", KNOWN.join(", ")),
+    }
+}
+
+fn parse_share(text: &str) -> Result<TrialShare, String> {
+    let percent = text.strip_suffix('%').and_then(|number| number.trim().parse().ok());
+    match percent {
+        Some(percent @ 1..=99) => Ok(TrialShare(percent)),
+        _ => Err(format!("'{text}' is no share of replicas: write 1% to 99%, such as 50%")),
     }
 }
 
@@ -135,6 +159,21 @@ mod tests {
         let both = [namespace, pod].map(|pairs| annotated(pairs.iter().copied()));
         let (settings, wrong) = settings(&PodSettings::default(), &both[0], &both[1]);
         (settings, wrong.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn about_as_many_replicas_are_promoted_as_was_asked_for() {
+        let (settings, wrong) = read(&[], &[("trial", "30%")]);
+        assert!(wrong.is_empty(), "{wrong:?}");
+        let share = settings.trial.expect("a trial");
+        let uid = |number: u32| format!("{number:08x}-1234-4321-8765-{:012x}", number.wrapping_mul(2_654_435_761));
+        let promoted = (0..10_000).filter(|&number| share.includes(&uid(number))).count();
+        assert!((2_800..3_200).contains(&promoted), "{promoted} of 10,000");
+        assert_eq!(share.includes(&uid(7)), share.includes(&uid(7)));
+        for text in ["0%", "100%", "50", "half", "-1%"] {
+            let (settings, wrong) = read(&[], &[("mode", "promote"), ("trial", text)]);
+            assert_eq!((settings.mode, settings.trial, wrong.len()), (GroupMode::Observe, None, 1), "{text}");
+        }
     }
 
     #[test]

@@ -14,6 +14,25 @@ use crate::cgroup_names::{ContainerKey, ServiceClass, names};
 const STATIC_POD_UID: &str = "kubernetes.io/config.hash";
 const OUT_OF_MEMORY: &str = "OOMKilled";
 
+/// The label that says which arm of a trial a pod is in; `hugepilot fleet trial` reads it.
+const ARM_LABEL: &str = "arm";
+
+/// What a trial across replicas does to a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TrialArm {
+    Promoted,
+    Observed,
+}
+
+impl TrialArm {
+    fn word(self) -> &'static str {
+        match self {
+            TrialArm::Promoted => "promoted",
+            TrialArm::Observed => "observed",
+        }
+    }
+}
+
 /// What is remembered of a pod: a hundredth of what the API server tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodFacts {
@@ -75,9 +94,20 @@ impl PodFacts {
         self
     }
 
-    /// What may be done to it by these settings.
+    /// What may be done to it by these settings. In a trial its uid decides whether it is promoted or only observed.
     pub fn mode(&self, settings: &PodSettings) -> GroupMode {
-        if self.out_of_memory.is_some() { settings.mode.min(GroupMode::Observe) } else { settings.mode }
+        let mode = match self.arm(settings) {
+            Some(TrialArm::Promoted) => GroupMode::Promote,
+            Some(TrialArm::Observed) => GroupMode::Observe,
+            None => settings.mode,
+        };
+        if self.out_of_memory.is_some() { mode.min(GroupMode::Observe) } else { mode }
+    }
+
+    /// Its arm of a trial; None outside of one. What is off takes part in none.
+    fn arm(&self, settings: &PodSettings) -> Option<TrialArm> {
+        let share = settings.trial.filter(|_| settings.mode != GroupMode::Off)?;
+        Some(if share.includes(&self.uid) { TrialArm::Promoted } else { TrialArm::Observed })
     }
 
     /// A target for each container. `root`: kubelet's cgroupRoot.
@@ -90,11 +120,11 @@ impl PodFacts {
             max_growth: settings.max_growth.clone(),
             max_huge: settings.max_huge.clone(),
             max_slowdown: settings.max_slowdown.clone(),
-            labels: self.labels(&container.name),
+            labels: self.labels(&container.name, self.arm(settings)),
         })
     }
 
-    fn labels(&self, container: &str) -> BTreeMap<String, String> {
+    fn labels(&self, container: &str, arm: Option<TrialArm>) -> BTreeMap<String, String> {
         let labels = [
             ("namespace", self.namespace.as_str()),
             ("pod", &self.name),
@@ -102,7 +132,8 @@ impl PodFacts {
             ("workload", &self.workload.name),
             ("workload_kind", &self.workload.kind),
         ];
-        labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+        let arm = arm.map(|arm| (ARM_LABEL, arm.word()));
+        labels.into_iter().chain(arm).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 }
 
@@ -191,6 +222,28 @@ pub(crate) mod tests {
     /// The target of the first container with these settings.
     pub(crate) fn target_with(settings: &PodSettings) -> GroupTarget {
         facts(pod_json()).targets(settings, "/").next().expect("a container")
+    }
+
+    #[test]
+    fn a_trial_promotes_some_replicas_and_observes_the_others() {
+        let on_trial = |uid: &str, mode: &str| {
+            let mut value = pod_json();
+            value["metadata"]["uid"] = uid.into();
+            value["metadata"]["annotations"] = json!({ "hugepilot.io/trial": "50%", "hugepilot.io/mode": mode });
+            let pod = facts(value);
+            let (settings, wrong) =
+                crate::annotations::settings(&PodSettings::default(), &Annotations::new(), &pod.annotations);
+            assert!(wrong.is_empty(), "{wrong:?}");
+            let target = pod.targets(&settings, "/").next().expect("a container");
+            (target.mode, target.labels.get("arm").cloned())
+        };
+        let uids: Vec<String> = (0..40).map(|number| format!("{number:08x}-1234-1234-1234-123456789abc")).collect();
+        let mut arms: Vec<_> = uids.iter().map(|uid| on_trial(uid, "observe")).collect();
+        arms.sort_by_key(|(mode, _)| *mode);
+        arms.dedup();
+        let both = [(GroupMode::Observe, Some("observed".to_owned())), (GroupMode::Promote, Some("promoted".to_owned()))];
+        assert_eq!(arms, both);
+        assert_eq!(on_trial(&uids[0], "off"), (GroupMode::Off, None), "what is off is in no trial");
     }
 
     #[test]

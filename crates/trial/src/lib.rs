@@ -11,6 +11,7 @@ pub mod crossover;
 mod interval;
 pub mod judge;
 pub mod meter;
+pub mod replicas;
 mod settle;
 
 pub use crossover::{

@@ -4,6 +4,7 @@
 
 mod color;
 mod daemon;
+mod fleet;
 mod groups;
 mod pool;
 mod reclaim;
@@ -21,6 +22,7 @@ use clap::{Args, Parser, Subcommand};
 pub use color::{ColorArgs, ColorCommand, ColorProbeArgs};
 pub use daemon::{ConfigArgs, PauseArgs, StatusArgs};
 use daemon::{PAUSE_EXAMPLES, RESUME_EXAMPLES};
+pub use fleet::{BetterNumber, FleetArgs, FleetCommand, FleetTrialArgs, WorkloadName};
 pub use pool::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
 pub use run::{LaunchOptions, PrintFormat, RunArgs};
 pub use scan::{RowIs, ScanArgs};
@@ -158,6 +160,8 @@ pub enum Command {
     /// Have the daemon pilot a process again, or all
     #[command(after_help = RESUME_EXAMPLES)]
     Resume(PauseArgs),
+    /// Compare replicas of a workload on many hosts, by what Prometheus knows of them
+    Fleet(FleetArgs),
     /// Keep observations of a process in a file
     Record(RecordArgs),
     /// Show a recording, and decide on it anew

@@ -9,6 +9,7 @@ mod completion;
 mod config;
 mod doctor;
 mod explain;
+mod fleet;
 mod forecast;
 mod give_back;
 mod guest;
@@ -57,6 +58,7 @@ fn run_command(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::status(args)?,
         Command::Pause(args) => pause::pause(args)?,
         Command::Resume(args) => pause::resume(args)?,
+        Command::Fleet(args) => fleet::fleet(args)?,
         Command::Pool(args) => pool::pool(args)?,
         Command::Reclaim(args) => reclaim::reclaim(args)?,
         Command::Record(args) => record::record(args)?,

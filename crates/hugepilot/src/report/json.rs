@@ -10,6 +10,7 @@ use std::path::Path;
 mod clearing;
 mod color;
 mod explain;
+mod fleet;
 mod group;
 mod guest;
 mod launch;
@@ -26,6 +27,7 @@ pub use self::reclaim::{reclaim, reclaim_status};
 use clearing::clearing;
 pub use color::color;
 pub use explain::explain;
+pub use fleet::fleet_trial;
 pub use group::group;
 pub use guest::guest_plan;
 use launch::launch;
@@ -53,6 +55,7 @@ enum ReportKind {
     ColorProbe,
     Config,
     Explain,
+    FleetTrial,
     GiveBack,
     GiveBackByDaemon,
     Group,
@@ -487,6 +490,7 @@ mod tests {
         counts.add(&heat_of_all);
         let guest = samples::guest();
         let in_guest = GuestReport { before: &guest, after: None };
+        let (replica_trial, replicas) = samples::replicas_on_trial(4, 0.8);
         insta::assert_snapshot!(
             [
                 heat(&heat_of_all),
@@ -509,6 +513,7 @@ mod tests {
                 pages(7, &counts),
                 guest_plan(&GuestPlanReport { plan: &samples::guest_plan(), guest: &guest, expectation: None }),
                 promote(&PromoteReport { guest: Some(in_guest), ..samples::promotion(&plan, &outcome) }),
+                fleet_trial(&FleetTrialReport { trial: &replica_trial, replicas: &replicas }),
             ]
             .concat()
         );

@@ -33,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use heat::clearing::Clearing;
+use heat::statistics::Interval;
 use heat::units::{Bytes, Nanos, Slowdown};
 use heat::{Heat, Mapping, Snapshot, WalkCost, WalkShare};
 use launch::Prepared;
@@ -50,6 +51,7 @@ use pilot::words::printable;
 use pool::{Edit, NextStep};
 use reclaim::{MemoryReading, ReclaimState};
 use serde::Serialize;
+use trial::replicas::{FEWEST, ReplicaTrial, Replicas};
 use trial::{Arm, Trial, TrialVerdict};
 
 /// How much a report for people says.
@@ -210,6 +212,22 @@ pub struct GiveBackReport<'a> {
 
 /// What a trial counts if it is told nothing.
 pub const SYSTEM_CALLS: &str = "system calls";
+
+/// Huge pages tried on some replicas of a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct FleetTrialReport<'a> {
+    /// What was asked for.
+    pub trial: &'a ReplicaTrial,
+    /// The replicas found.
+    pub replicas: &'a Replicas,
+}
+
+impl FleetTrialReport<'_> {
+    /// How many times as good the promoted replicas are; None if they are too few for an interval of 95 %.
+    pub fn gain(&self) -> Option<Interval> {
+        self.replicas.gain(self.trial.better).filter(|gain| gain.pairs >= FEWEST)
+    }
+}
 
 /// Huge pages tried on a running program.
 #[derive(Clone, Copy, Debug)]

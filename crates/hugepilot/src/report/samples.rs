@@ -33,6 +33,7 @@ use pilot::group::GroupSeen;
 use pilot::past_trials::EstimatedFrom;
 use pilot::scope::PilotMode;
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
+use trial::replicas::{Better, Replica, ReplicaTrial, Replicas};
 use trial::{Arm, Trial, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading};
 
 /// Snapshots before and after a promotion.
@@ -536,4 +537,19 @@ pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&
         placebo: false,
         expected: &expected,
     })
+}
+
+/// So many replicas in each arm of a trial; the promoted ones take so many times the CPU time of the others for a request.
+pub(super) fn replicas_on_trial(each: usize, times: f64) -> (ReplicaTrial, Replicas) {
+    let trial = ReplicaTrial {
+        namespace: "shop".to_owned(),
+        workload: "web".to_owned(),
+        metric: "cpu_per_request".to_owned(),
+        better: Better::Lower,
+    };
+    let replica = |at: usize| {
+        let (arm, times) = if at % 2 == 0 { (Arm::Huge, times) } else { (Arm::Base, 1.0) };
+        Replica { pod: format!("web-{at}"), arm, value: Some(times * (2.0 + 0.02 * (at / 2) as f64)) }
+    };
+    (trial, Replicas((0..2 * each).map(replica).collect()))
 }

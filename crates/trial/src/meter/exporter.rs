@@ -2,6 +2,7 @@
 //!
 //! Owns: requests for it, and reading the answers. Never touches: anything else there.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -22,6 +23,22 @@ pub struct ExporterMeter {
     pub query: String,
 }
 
+/// A Prometheus server.
+#[derive(Clone, Debug)]
+pub struct PrometheusServer {
+    /// Such as `http://localhost:9090`.
+    pub url: String,
+}
+
+/// One series of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredSeries {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its number; NaN where Prometheus has none.
+    pub value: f64,
+}
+
 #[derive(Deserialize)]
 struct Answer {
     data: Data,
@@ -34,17 +51,28 @@ struct Data {
 
 #[derive(Deserialize)]
 struct Series {
+    #[serde(default)]
+    metric: BTreeMap<String, String>,
     value: (f64, String),
+}
+
+impl PrometheusServer {
+    /// What an expression of PromQL is now, each series with its labels. Errors: no answer, or none that is a vector.
+    pub fn query(&self, expression: &str) -> Result<Vec<MeasuredSeries>, MeterError> {
+        let query = format!("{}/api/v1/query", self.url.trim_end_matches('/'));
+        let answer = get(&self.url, ureq::get(query).query("query", expression))?;
+        series(&answer).ok_or_else(|| MeterError::NoMetric { url: self.url.clone(), query: expression.to_owned() })
+    }
 }
 
 impl Meter for ExporterMeter {
     fn read(&mut self) -> Result<f64, MeterError> {
         let no_metric = || MeterError::NoMetric { url: self.url.clone(), query: self.query.clone() };
         if self.is_page() {
-            of_page(&self.get(ureq::get(&self.url))?, &self.query).ok_or_else(no_metric)
+            of_page(&get(&self.url, ureq::get(&self.url))?, &self.query).ok_or_else(no_metric)
         } else {
-            let query = format!("{}/api/v1/query", self.url.trim_end_matches('/'));
-            of_server(&self.get(ureq::get(query).query("query", &self.query))?).ok_or_else(no_metric)
+            let found = PrometheusServer { url: self.url.clone() }.query(&self.query)?;
+            sum(found.into_iter().map(|series| Some(series.value))).ok_or_else(no_metric)
         }
     }
 }
@@ -54,18 +82,19 @@ impl ExporterMeter {
         let after_scheme = self.url.split_once("://").map_or(&*self.url, |(_, rest)| rest);
         after_scheme.trim_end_matches('/').contains('/')
     }
-
-    fn get(&self, request: ureq::RequestBuilder<ureq::typestate::WithoutBody>) -> Result<String, MeterError> {
-        let failed = |error: ureq::Error| MeterError::Http { url: self.url.clone(), cause: error.to_string() };
-        let mut response = request.config().timeout_global(Some(LONGEST)).build().call().map_err(failed)?;
-        response.body_mut().with_config().limit(MOST_BYTES).read_to_string().map_err(failed)
-    }
 }
 
-/// The sum of a server's answer; None if it has no number.
-fn of_server(answer: &str) -> Option<f64> {
+fn get(url: &str, request: ureq::RequestBuilder<ureq::typestate::WithoutBody>) -> Result<String, MeterError> {
+    let failed = |error: ureq::Error| MeterError::Http { url: url.to_owned(), cause: error.to_string() };
+    let mut response = request.config().timeout_global(Some(LONGEST)).build().call().map_err(failed)?;
+    response.body_mut().with_config().limit(MOST_BYTES).read_to_string().map_err(failed)
+}
+
+/// The series of a server's answer; None if it is none.
+fn series(answer: &str) -> Option<Vec<MeasuredSeries>> {
     let Answer { data } = serde_json::from_str(answer).ok()?;
-    sum(data.result.into_iter().map(|series| series.value.1.parse().ok()))
+    let measured = |Series { metric, value: (_, value) }| Some(MeasuredSeries { labels: metric, value: value.parse().ok()? });
+    data.result.into_iter().map(measured).collect()
 }
 
 /// The sum of a metric's lines; None if there are none.
@@ -110,9 +139,12 @@ bad{a=\"b\"} NaN
     #[test]
     fn a_servers_answer_is_added_up() {
         let answer = r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b"},"value":[1.5,"10"]},{"metric":{},"value":[1.5,"2.5"]}]}}"#;
-        assert_eq!(of_server(answer), Some(12.5));
-        assert_eq!(of_server(r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#), None);
-        assert_eq!(of_server("<html>"), None);
+        let found = series(answer).unwrap();
+        assert_eq!(sum(found.iter().map(|series| Some(series.value))), Some(12.5));
+        assert_eq!(found[0].labels, BTreeMap::from([("a".to_owned(), "b".to_owned())]));
+        assert_eq!(series(r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#), Some(Vec::new()));
+        assert_eq!(sum(std::iter::empty()), None);
+        assert_eq!(series("<html>"), None);
     }
 
     #[test]

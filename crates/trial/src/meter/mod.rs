@@ -13,7 +13,7 @@ mod exporter;
 mod running_total;
 
 pub use command::CommandMeter;
-pub use exporter::ExporterMeter;
+pub use exporter::{ExporterMeter, MeasuredSeries, PrometheusServer};
 pub use running_total::{NumberKind, RunningTotal};
 
 use observe::system_calls::SystemCalls;

@@ -10,7 +10,7 @@ use super::Command;
 
 /// The groups, each with its commands by name.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Inspect, and change nothing", &["scan", "explain", "heat", "record", "replay"]),
+    ("Inspect, and change nothing", &["scan", "explain", "heat", "record", "replay", "fleet"]),
     ("Act on programs", &["trial", "promote", "give-back", "run", "attach"]),
     ("The service (hugepilotd)", &["status", "pause", "resume", "config"]),
     ("This host", &["doctor", "pool", "reclaim", "color"]),
