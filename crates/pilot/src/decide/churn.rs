@@ -45,29 +45,29 @@ struct Losses {
     /// Regions that are on huge pages still.
     held: u32,
     rests: u32,
-    rests_until: Option<Instant>,
+    waits_until: Option<Instant>,
 }
 
 impl Losses {
     fn none(end: Address, now: Instant) -> Self {
-        Self { end, lost: 0, since: now, held: 0, rests: 0, rests_until: None }
+        Self { end, lost: 0, since: now, held: 0, rests: 0, waits_until: None }
     }
 
     fn merge(&mut self, other: &Losses) {
         self.lost += other.lost;
         self.since = self.since.min(other.since);
         self.rests = self.rests.max(other.rests);
-        self.rests_until = self.rests_until.max(other.rests_until);
+        self.waits_until = self.waits_until.max(other.waits_until);
     }
 
     fn judge(&mut self, now: Instant) {
         let share = f64::from(self.lost) / f64::from(self.lost + self.held).max(1.0);
-        if self.rests_until.is_some_and(|until| now < until) {
+        if self.waits_until.is_some_and(|until| now < until) {
             // What goes now was promoted before the rest, which is the answer to it.
             (self.lost, self.since) = (0, now);
         } else if self.lost >= FEWEST_LOST && share > MOST_LOST {
             let rest = if self.rests < MOST_RESTS { FIRST_REST * 4u32.pow(self.rests) } else { LEFT_ALONE };
-            self.rests_until = Some(now + rest);
+            self.waits_until = Some(now + rest);
             self.rests = (self.rests + 1).min(MOST_RESTS + 1);
             (self.lost, self.since) = (0, now);
         } else if now > self.since + WITHIN {
@@ -77,7 +77,7 @@ impl Losses {
     }
 
     fn reason_to_wait(&self, now: Instant) -> Option<Reason> {
-        self.rests_until.filter(|&until| now < until)?;
+        self.waits_until.filter(|&until| now < until)?;
         Some(if self.rests > MOST_RESTS { Reason::KeptSplitting } else { Reason::CoolingDown })
     }
 
