@@ -73,8 +73,11 @@ impl CrowdRecord {
             let slowest = self.slowest(compared).map(|slowest| format!("{slowest:.3}"));
             vec![name.to_owned(), interval(self.ratio(Self::mean, compared)), cell(slowest)]
         };
-        let mut rows =
-            vec![head("speed | all programs | the slowest"), row(BESIDE, beside_over_alone), row(NOISE, after_over_before)];
+        let mut rows = vec![
+            head("speed | all programs | the slowest"),
+            row(BESIDE, beside_over_alone),
+            row(NOISE, after_over_before),
+        ];
         if self.knows_cpu_time() {
             let row = |name: &str, compared: Compared| {
                 vec![name.to_owned(), interval(self.ratio(Self::per_cpu_second, compared)), cell(None)]

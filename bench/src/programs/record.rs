@@ -74,7 +74,9 @@ impl ProgramsRecord {
 
     /// The whole report.
     pub fn text(&self) -> String {
-        let mut rows = vec![head("program | forecast | then | gain | by the clock | pairs | took | switched | longest stall | memory")];
+        let mut rows = vec![head(
+            "program | forecast | then | gain | by the clock | pairs | took | switched | longest stall | memory",
+        )];
         rows.extend(self.trials.iter().map(ProgramTrial::row));
         let mut text =
             format!("{}\nprograms: gains in percent, by `hugepilot trial`\n\n{}", self.machine, table(&rows));

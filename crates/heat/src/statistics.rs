@@ -59,7 +59,8 @@ pub fn unpaired_ratio(subjects: &[f64], references: &[f64]) -> Option<Interval> 
     if subjects.iter().chain(references).any(|&number| !number.is_finite() || number <= 0.0) {
         return None;
     }
-    let of_each = |subject: &f64| references.iter().map(move |reference| (subject / reference).ln()).collect::<Vec<_>>();
+    let of_each =
+        |subject: &f64| references.iter().map(move |reference| (subject / reference).ln()).collect::<Vec<_>>();
     let mut logarithms: Vec<f64> = subjects.iter().flat_map(of_each).collect();
     logarithms.sort_by(f64::total_cmp);
     let estimate = median(&logarithms)?.exp();
@@ -156,7 +157,9 @@ mod tests {
 
     #[test]
     fn the_cut_agrees_with_published_mann_whitney_tables() {
-        for (one, other, critical) in [(4, 4, 0), (4, 6, 2), (5, 5, 2), (6, 6, 5), (8, 8, 13), (10, 10, 23), (10, 20, 55), (20, 20, 127)] {
+        for (one, other, critical) in
+            [(4, 4, 0), (4, 6, 2), (5, 5, 2), (6, 6, 5), (8, 8, 13), (10, 10, 23), (10, 20, 55), (20, 20, 127)]
+        {
             let (cut, tail) = cut_at(&rank_sum_chances(one, other));
             assert_eq!(cut, critical, "{one} and {other}");
             assert!(tail <= TAIL);

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 /// A vector of PromQL.
 fn vector(series: &[(Value, f64)]) -> String {
-    let result: Vec<Value> = series.iter().map(|(labels, value)| json!({ "metric": labels, "value": [1.0, value.to_string()] })).collect();
+    let result: Vec<Value> =
+        series.iter().map(|(labels, value)| json!({ "metric": labels, "value": [1.0, value.to_string()] })).collect();
     json!({ "status": "success", "data": { "resultType": "vector", "result": result } }).to_string()
 }
 

@@ -45,7 +45,9 @@ impl TrialShare {
     /// Whether the replica with this uid is among them. The same uid always is, whichever agent asks.
     pub fn includes(self, uid: &str) -> bool {
         // FNV-1a: stable across versions, which the standard library's hashes are not.
-        let hash = uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash = uid
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         // The upper half mixes better than the lowest bits.
         (hash >> 32) * 100 / (1 << 32) < u64::from(self.0)
     }

@@ -241,7 +241,8 @@ pub(crate) mod tests {
         let mut arms: Vec<_> = uids.iter().map(|uid| on_trial(uid, "observe")).collect();
         arms.sort_by_key(|(mode, _)| *mode);
         arms.dedup();
-        let both = [(GroupMode::Observe, Some("observed".to_owned())), (GroupMode::Promote, Some("promoted".to_owned()))];
+        let both =
+            [(GroupMode::Observe, Some("observed".to_owned())), (GroupMode::Promote, Some("promoted".to_owned()))];
         assert_eq!(arms, both);
         assert_eq!(on_trial(&uids[0], "off"), (GroupMode::Off, None), "what is off is in no trial");
     }

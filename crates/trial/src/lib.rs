@@ -15,7 +15,8 @@ pub mod replicas;
 mod settle;
 
 pub use crossover::{
-    Arm, CountedCycles, ProcessorCounts, Trial, TrialEnd, TrialError, TrialRules, TrialWindow, UnderTrial, WorkReading, run,
+    Arm, CountedCycles, ProcessorCounts, Trial, TrialEnd, TrialError, TrialRules, TrialWindow, UnderTrial, WorkReading,
+    run,
 };
 pub use interval::{PairedDifferences, SpeedChange};
 pub use judge::{TrialVerdict, is_known, judge};

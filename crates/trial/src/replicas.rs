@@ -158,8 +158,11 @@ mod tests {
     #[test]
     fn less_time_for_each_request_is_a_gain() {
         let names: Vec<String> = (0..12).map(|number| format!("web-{number}")).collect();
-        let arms: Vec<_> =
-            names.iter().enumerate().map(|(at, name)| arm(name, if at < 6 { "promoted" } else { "observed" })).collect();
+        let arms: Vec<_> = names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| arm(name, if at < 6 { "promoted" } else { "observed" }))
+            .collect();
         let numbers: Vec<_> = names
             .iter()
             .enumerate()

@@ -25,7 +25,8 @@ use pilot::machine::{FoundOn, Machine, TrialMark, WrittenMark, require};
 use pilot::past_trials::{PastTrials, TRIALS, TrialOutcome, TriedProgram};
 use trial::meter::{CommandMeter, ExporterMeter, Meter, NumberKind, RunningTotal, SystemCallsMeter};
 use trial::{
-    Arm, ProcessorCounts, SpeedChange, TrialEnd, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading, judge,
+    Arm, CountedCycles, ProcessorCounts, SpeedChange, TrialEnd, TrialError, TrialRules, TrialVerdict, UnderTrial,
+    WorkReading, judge,
 };
 
 use super::args::{LeaveIn, NumberIs, TrialArgs};
@@ -185,7 +186,9 @@ impl Earlier {
     fn what_was_done(&self, process: Process) -> String {
         match self.gave_back {
             false => format!("nothing was changed in process {}", process.pid),
-            true => format!("what was promoted earlier is given back; `hugepilot promote {}` promotes anew", process.pid),
+            true => {
+                format!("what was promoted earlier is given back; `hugepilot promote {}` promotes anew", process.pid)
+            }
         }
     }
 }
@@ -203,7 +206,8 @@ fn give_back_earlier(
     let mark = mark.write(process, found)?;
     if !regions.is_empty() {
         let of_killed = if was_killed { " (a trial was killed)" } else { "" };
-        let note = format!("{} regions were promoted earlier{of_killed}; they are given back, and tried", regions.len());
+        let note =
+            format!("{} regions were promoted earlier{of_killed}; they are given back, and tried", regions.len());
         terminal::note(&note);
         let stop = pilot.stop.clone();
         pilot.give_back(process, &regions, &stop, &mut |_| ());

@@ -513,7 +513,7 @@ mod tests {
                 pages(7, &counts),
                 guest_plan(&GuestPlanReport { plan: &samples::guest_plan(), guest: &guest, expectation: None }),
                 promote(&PromoteReport { guest: Some(in_guest), ..samples::promotion(&plan, &outcome) }),
-                fleet_trial(&FleetTrialReport { trial: &replica_trial, replicas: &replicas }),
+                fleet_trial(&crate::report::FleetTrialReport { trial: &replica_trial, replicas: &replicas }),
             ]
             .concat()
         );

@@ -99,9 +99,8 @@ impl Churn {
             return;
         }
         let first_beyond = |address: Address| mappings.partition_point(|mapping| mapping.range.end <= address);
-        let mapping_of = |address: Address| {
-            mappings.get(first_beyond(address)).filter(|mapping| mapping.range.contains(address))
-        };
+        let mapping_of =
+            |address: Address| mappings.get(first_beyond(address)).filter(|mapping| mapping.range.contains(address));
         let mut noticed: BTreeMap<Address, Losses> = BTreeMap::new();
         // Mappings grow at either end, merge and are split: whatever lies where one was takes its losses over.
         for (start, before) in std::mem::take(&mut self.mappings) {
@@ -119,7 +118,8 @@ impl Churn {
             self.lost += 1;
         }
         for start in held {
-            if let Some((_, losses)) = noticed.range_mut(..=start).next_back().filter(|(_, losses)| start < losses.end) {
+            if let Some((_, losses)) = noticed.range_mut(..=start).next_back().filter(|(_, losses)| start < losses.end)
+            {
                 losses.held += 1;
             }
         }

@@ -53,10 +53,12 @@ impl TrialMark {
         let mut file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let pid = process.pid;
-            return Err(io::Error::other(format!("a trial of process {pid} is under way: wait for its end, or end it")));
+            return Err(io::Error::other(format!(
+                "a trial of process {pid} is under way: wait for its end, or end it"
+            )));
         }
         let mut left = String::new();
-        file.by_ref().take(LONGEST).read_to_string(&mut left)?;
+        Read::by_ref(&mut file).take(LONGEST).read_to_string(&mut left)?;
         Ok(Self { of_killed: found(&left, process), file, path })
     }
 

@@ -265,7 +265,11 @@ mod tests {
         assert_eq!(of(vec![huge(0, 1e6)]), None, "all of it is huge already");
         let mostly_cold = || vec![region(0, 0.0, 0), region(1, 0.0, 0), stack(2, 9.0)];
         assert_eq!(of(mostly_cold()), Some(Reason::Obstacle(Obstacle::Stack)));
-        assert_eq!(Observation::plan_for(&heat_of(mostly_cold())).mostly_kept(true), Some(Reason::NotWalked), "few walks");
+        assert_eq!(
+            Observation::plan_for(&heat_of(mostly_cold())).mostly_kept(true),
+            Some(Reason::NotWalked),
+            "few walks"
+        );
     }
 
     #[test]

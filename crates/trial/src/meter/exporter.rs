@@ -93,7 +93,8 @@ fn get(url: &str, request: ureq::RequestBuilder<ureq::typestate::WithoutBody>) -
 /// The series of a server's answer; None if it is none.
 fn series(answer: &str) -> Option<Vec<MeasuredSeries>> {
     let Answer { data } = serde_json::from_str(answer).ok()?;
-    let measured = |Series { metric, value: (_, value) }| Some(MeasuredSeries { labels: metric, value: value.parse().ok()? });
+    let measured =
+        |Series { metric, value: (_, value) }| Some(MeasuredSeries { labels: metric, value: value.parse().ok()? });
     data.result.into_iter().map(measured).collect()
 }
 

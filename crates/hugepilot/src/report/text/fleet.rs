@@ -32,7 +32,9 @@ fn verdict(report: &FleetTrialReport) -> String {
     let who = format!("{}/{}", printable(&report.trial.namespace, 60), printable(&report.trial.workload, 60));
     match report.gain() {
         Some(gain) if gain.low > 1.0 => format!("{who} gains {}: keep huge pages", changed(&gain)),
-        Some(gain) if gain.high < 1.0 => format!("{who} loses by huge pages, a gain of {}: only observe it", changed(&gain)),
+        Some(gain) if gain.high < 1.0 => {
+            format!("{who} loses by huge pages, a gain of {}: only observe it", changed(&gain))
+        }
         Some(gain) => format!("{who}: cannot tell: the gain may be {}; more replicas would tell", changed(&gain)),
         None => format!("{who}: cannot tell: at least {FEWEST} replicas with a number are needed in each arm"),
     }

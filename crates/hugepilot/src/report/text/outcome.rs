@@ -287,7 +287,8 @@ mod tests {
         let kept = pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, ..report });
         assert!(kept.contains("hugepilot: nothing was promoted; of 40 of 133 regions: the process gains"), "{kept}");
         let mostly_kept = Some(Reason::NotWalked);
-        let kept = pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, mostly_kept, ..report });
+        let kept =
+            pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, mostly_kept, ..report });
         assert!(kept.contains("nothing was promoted; of 3 of 133 regions: no page walk"), "{kept}");
         assert!(!pilot_summary(&PilotReport { reasons: &reasons, ..report }).contains("nothing was promoted"));
     }
