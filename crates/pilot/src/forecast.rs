@@ -278,8 +278,7 @@ mod tests {
             heat.walks.scattered = scattered;
             let plan = Observation::plan_for(&heat);
             let gauged = Gauged { waited, walk_share };
-            let share = Observation { heat, family, gauged }.share_of_walks(&plan, &estimator);
-            share
+            Observation { heat, family, gauged }.share_of_walks(&plan, &estimator)
         };
         let gauged = Gauged { waited: None, walk_share: None };
         let gain = Forecast::of(&plan, &heat, &family, gauged, &estimator).gain().expect("a gain").likely;

@@ -548,7 +548,7 @@ pub(super) fn replicas_on_trial(each: usize, times: f64) -> (ReplicaTrial, Repli
         better: Better::Lower,
     };
     let replica = |at: usize| {
-        let (arm, times) = if at % 2 == 0 { (Arm::Huge, times) } else { (Arm::Base, 1.0) };
+        let (arm, times) = if at.is_multiple_of(2) { (Arm::Huge, times) } else { (Arm::Base, 1.0) };
         Replica { pod: format!("web-{at}"), arm, value: Some(times * (2.0 + 0.02 * (at / 2) as f64)) }
     };
     (trial, Replicas((0..2 * each).map(replica).collect()))

@@ -154,12 +154,9 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// Mappings of these regions, by number.
-    fn mappings(ranges: &[std::ops::Range<u64>]) -> Vec<Mapping> {
+    fn mappings(ranges: &[(u64, u64)]) -> Vec<Mapping> {
         let [one] = &heat_of(vec![region(0, 0.0, 0)]).mappings[..] else { panic!("the samples make one") };
-        let of = |range: &std::ops::Range<u64>| Mapping {
-            range: AddressRange { start: at(range.start), end: at(range.end) },
-            ..one.clone()
-        };
+        let of = |&(start, end)| Mapping { range: AddressRange { start: at(start), end: at(end) }, ..one.clone() };
         ranges.iter().map(of).collect()
     }
 
@@ -169,7 +166,7 @@ mod tests {
 
     /// A scan of one mapping of a hundred regions.
     fn noticed(churn: &mut Churn, held: std::ops::Range<u64>, lost: std::ops::Range<u64>, now: Instant) {
-        churn.notice(&mappings(&[0..100]), regions(held).into_iter(), &regions(lost), now);
+        churn.notice(&mappings(&[(0, 100)]), regions(held).into_iter(), &regions(lost), now);
     }
 
     #[test]
@@ -242,19 +239,19 @@ mod tests {
     #[test]
     fn mappings_may_grow_merge_and_be_split() {
         let (mut churn, now) = (Churn::default(), Instant::now());
-        churn.notice(&mappings(&[0..20, 30..40]), std::iter::empty(), &regions(10..12), now);
+        churn.notice(&mappings(&[(0, 20), (30, 40)]), std::iter::empty(), &regions(10..12), now);
         assert_eq!(churn.reason_to_wait(at(0), now), Some(Reason::CoolingDown));
         assert_eq!(churn.reason_to_wait(at(30), now), None, "another mapping");
-        let quiet = |churn: &mut Churn, ranges: &[std::ops::Range<u64>]| {
+        let quiet = |churn: &mut Churn, ranges: &[(u64, u64)]| {
             churn.notice(&mappings(ranges), std::iter::empty(), &[], now);
         };
         // The one that lost is trimmed, then split, then all are one.
-        quiet(&mut churn, &[0..9, 30..40]);
-        quiet(&mut churn, &[0..3, 5..9, 30..40]);
+        quiet(&mut churn, &[(0, 9), (30, 40)]);
+        quiet(&mut churn, &[(0, 3), (5, 9), (30, 40)]);
         for (number, waits) in [(1, true), (7, true), (35, false)] {
             assert_eq!(churn.reason_to_wait(at(number), now).is_some(), waits, "{number}");
         }
-        quiet(&mut churn, &[0..40]);
+        quiet(&mut churn, &[(0, 40)]);
         assert_eq!(churn.reason_to_wait(at(35), now), Some(Reason::CoolingDown));
         quiet(&mut churn, &[]);
         assert!(churn.mappings.is_empty(), "with the mapping all is forgotten");
