@@ -63,6 +63,7 @@ impl Defaults {
             max_growth: self.default_max_growth.clone(),
             max_huge: self.default_max_huge.clone(),
             max_slowdown: self.default_max_slowdown.clone(),
+            trial: None,
         }
     }
 }

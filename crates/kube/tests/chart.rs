@@ -191,7 +191,8 @@ fn everything_at_once_is_understood_too() {
         of_kind(&documents, kind);
     }
     assert_eq!(of_kind(&documents, "ServiceMonitor")["spec"]["endpoints"][0]["honorLabels"], true);
-    let groups = of_kind(&documents, "PrometheusRule")["spec"]["groups"].as_array().expect("groups");
+    let rule = of_kind(&documents, "PrometheusRule");
+    let groups = rule["spec"]["groups"].as_array().expect("groups");
     let rules: usize = groups.iter().map(|group| group["rules"].as_array().expect("rules").len()).sum();
     assert!(rules >= 12, "{rules}");
     for name in ["hugepilot.json", "what-would-pay.json", "what-it-did.json"] {
