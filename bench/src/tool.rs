@@ -321,7 +321,7 @@ mod tests {
         while process.messages.metadata().unwrap().len() == 0 {
             process.check().unwrap();
         }
-        assert_eq!(process.interrupt().unwrap().output["arguments"], "attach 42 --json --fast --max-huge=1073741824");
+        assert_eq!(process.interrupt().unwrap().output["arguments"], "attach 42 --json --fast --max-huge=1073741824B");
     }
 
     #[test]
