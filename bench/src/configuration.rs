@@ -15,7 +15,7 @@ pub enum Configuration {
     Never,
     /// Transparent huge pages wherever they fit.
     Always,
-    /// The same once more: what the noise is among programs on huge pages, which differ less than those on base pages.
+    /// The same once more: what the noise is among programs on huge pages.
     AlwaysAgain,
     /// As `always`, with khugepaged scanning without a pause.
     AlwaysKhugepaged,
