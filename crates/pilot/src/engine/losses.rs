@@ -16,15 +16,17 @@ use crate::engine::pilot_summary::PilotSummary;
 const WORTH_RELIEF: u16 = 64;
 
 impl Member {
-    /// What is on record is lost; what somebody gave back, as a trial does between its windows, is on record no more.
-    pub(super) fn note_losses(&mut self, process: Process, heat: &Heat, pilot: &mut Pilot<'_>) {
-        let now = pilot.now();
+    /// What is on record is lost; what somebody gave back, as a trial does between its windows, is on record no more. To be called before anything is
+    /// promoted, which drops from the record what is lost. Returns how many regions are.
+    pub(super) fn note_losses(&mut self, process: Process, heat: &Heat, pilot: &mut Pilot<'_>) -> u64 {
+        let (now, lost) = (pilot.now(), self.past.lost());
         let mut gone = self.past.notice(heat, now);
         if !gone.is_empty() {
             let record = pilot.world.promotions(process).unwrap_or_default();
             gone.retain(|start| record.contains_key(start));
         }
         self.past.lose(heat, &gone, now);
+        self.past.lost() - lost
     }
 
     /// When memory is short: splits regions with empty pages, those of the least worth first.
@@ -37,9 +39,7 @@ impl Member {
         if self.address_space != heat.address_space {
             return;
         }
-        let lost = self.past.lost();
-        self.note_losses(process, &heat, pilot);
-        pilot_summary.counts.lost += self.past.lost() - lost;
+        pilot_summary.counts.lost += self.note_losses(process, &heat, pilot);
         let mut grown: Vec<_> = self.past.held().filter(|held| self.growth.contains_key(&held.start)).collect();
         grown.sort_by(|one, other| one.worth.total_cmp(&other.worth));
         let coldest: Vec<Address> = grown.iter().take(MOST_INSPECTED).map(|held| held.start).collect();

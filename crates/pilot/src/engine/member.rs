@@ -426,6 +426,7 @@ impl Member {
     ) -> Result<(), ObserveError> {
         let mut unfinished = std::mem::take(&mut self.unfinished);
         let now = pilot.survey(process)?;
+        pilot_summary.counts.lost += self.note_losses(process, &now, pilot);
         unfinished.check(&now, self.quota.map(|quota| quota.saturating_sub(self.huge())))?;
         let regions: Vec<(Address, Promoted)> = unfinished.decisions().iter().map(on_record).collect();
         let acted = promote(process, &now, &regions, turn, pilot, pilot_summary);

@@ -71,9 +71,10 @@ fn an_hour(split_each_minute: usize) -> Hour {
 fn who_splits_some_is_promoted_and_who_splits_all_is_left_alone() {
     let calm = an_hour(1);
     assert!(calm.held > REGIONS * 9 / 10 && !calm.left_alone, "{calm:?}");
-    assert!(calm.lost > 0 && calm.lost <= MINUTES, "{calm:?}");
+    // What the last minutes split may not have been seen yet.
+    assert!((MINUTES - 3..=MINUTES).contains(&calm.lost), "{calm:?}");
     let wild = an_hour(REGIONS as usize);
     assert!(wild.left_alone, "{wild:?}");
-    // The first time, and once after each rest.
-    assert!(wild.lost >= 2 * REGIONS && wild.promoted <= 5 * REGIONS, "{wild:?}");
+    // All is counted, and what is lost for nothing is less than the program has.
+    assert!(wild.lost == wild.promoted && (1..REGIONS).contains(&wild.lost), "{wild:?}");
 }
