@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::beside::{self, BesideArguments};
 use crate::common::Common;
-use crate::compare::{self, ChaseArguments, FingerprintArguments, LocalArguments, MemcachedArguments, SweepArguments};
+use crate::compare::{ChaseArguments, FingerprintArguments, LocalArguments, MemcachedArguments, SweepArguments};
 use crate::crowd::{self, CrowdArguments};
 use crate::document::{self, DocumentArguments};
 use crate::felt::{self, FeltArguments};
@@ -35,14 +35,13 @@ Examples:
   hugepilot-bench chase --configurations default,ideal,default-again
   hugepilot-bench fingerprint --threads 1 --rounds 6    music search, each way to start it on huge pages
   hugepilot-bench local --quick                         what huge pages do nothing for, or slow down
-  hugepilot-bench estimate --rounds 5 --keep            expected gains against those achieved
   hugepilot-bench sweep --one-process --configurations default,observed,default-again
   hugepilot-bench pilot --quick                         the pilot over time, scenario by scenario
   hugepilot-bench felt memcached --quick                what promoting does to response times and throughput meanwhile
   hugepilot-bench io --quick                            huge pages to be had while writers fill the page cache
   hugepilot-bench beside memcached -- hugepilot scan     any command beside a program under load
   hugepilot-bench crowd -- hugepilot scan               50 programs while they are scanned
-  hugepilot-bench programs redis sqlite --for 5m        what huge pages gain real programs, and what was forecast
+  hugepilot-bench programs redis chase-dependent        what huge pages gain programs, and what was forecast
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
   hugepilot-bench document --check                      whether docs/results says what the kept results say
 
@@ -71,8 +70,6 @@ pub enum BenchCommand {
     Fingerprint(FingerprintArguments),
     /// The counter-example: programs that huge pages do nothing for or slow down, and whether `hugepilot explain` says so.
     Local(LocalArguments),
-    /// Expected against achieved: what `promote --dry-run` says, and what promoting then gains.
-    Estimate(Common),
     /// Trackers: accuracy and cost on programs whose walked pages are known, one pass against sizes to 128 GiB, and how much a
     /// program slows down while it is watched.
     Tracker(TrackerArguments),
@@ -173,7 +170,6 @@ impl BenchCommand {
             BenchCommand::Chase(arguments) => arguments.run(),
             BenchCommand::Fingerprint(arguments) => arguments.run(),
             BenchCommand::Local(arguments) => arguments.run(),
-            BenchCommand::Estimate(common) => compare::estimate(common),
             BenchCommand::Tracker(arguments) => arguments.run(),
             BenchCommand::Pilot(arguments) => arguments.run(),
             BenchCommand::Felt(arguments) => arguments.run(),

@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use heat::units::Bytes;
 
 use crate::common::Common;
@@ -173,26 +173,6 @@ impl LocalArguments {
         let usual = [Default, Always, RunThp, Explained, Hugepilot, Ideal, DefaultAgain];
         measure::measure(&self.common, &usual, 0, &workloads)
     }
-}
-
-/// Measures `estimate`.
-pub fn estimate(common: Common) -> Result<()> {
-    use Configuration::*;
-    // Gains of a few per cent would be lost in the difference between two processes.
-    let common = Common { one_process: true, ..common };
-    let mut workloads = chases(&common, None, ChasePattern::value_variants());
-    workloads.extend(sweeps(&common, None, SweepPattern::value_variants()));
-    let load = RequestLoad {
-        wire: Wire::Memcached,
-        items: usual_items(&common),
-        value_size: 512,
-        connections: 8,
-        depth: 32,
-        popularity: Popularity::Ycsb,
-        seed: common.seed,
-    };
-    workloads.push(Box::new(Memcached { load, growing_hash_table: false, compacting: COMPACTING.into() }));
-    measure::measure(&common, &[Default, Estimated, Hugepilot, DefaultAgain], 0, &workloads)
 }
 
 fn usual_items(common: &Common) -> u64 {

@@ -35,8 +35,6 @@ pub enum Configuration {
     HugepilotGrowth50,
     /// As `hugepilot`, with `--max-growth 1000%`.
     HugepilotAnyGrowth,
-    /// `hugepilot promote --dry-run` before the program is measured: what it expects to gain.
-    Estimated,
     /// `hugepilot heat --for` while the program is measured, at hugepilot's own pace; nothing is promoted.
     Observed,
     /// The program links libhps, is told by the daemon what is hot, and sees to it itself.
@@ -121,8 +119,6 @@ pub enum Act {
     Nothing,
     /// `hugepilot promote`, with these arguments after the process id.
     Promote(&'static [&'static str]),
-    /// `hugepilot promote --dry-run`.
-    Estimate,
     /// `hugepilot explain`.
     Explain,
     /// `hugepilot heat --for`, during the measurement.
@@ -178,7 +174,6 @@ impl Configuration {
             Configuration::HugepilotGrowth6 => Act::Promote(&["--max-growth", "6%"]),
             Configuration::HugepilotGrowth50 => Act::Promote(&["--max-growth", "50%"]),
             Configuration::HugepilotAnyGrowth => Act::Promote(&["--max-growth", "1000%"]),
-            Configuration::Estimated => Act::Estimate,
             Configuration::Explained => Act::Explain,
             Configuration::Observed => Act::Observe,
             Configuration::Ideal => Act::CollapseAll,
@@ -236,7 +231,7 @@ impl Configuration {
     /// How much it changes a process that is measured under several configurations; none of them undoes what an earlier one did.
     pub fn degree_of_change(self) -> u8 {
         match self.act() {
-            Act::Nothing | Act::Estimate | Act::Explain | Act::Observe => 0,
+            Act::Nothing | Act::Explain | Act::Observe => 0,
             Act::Promote(_) => match self {
                 Configuration::HugepilotNoGrowth => 1,
                 Configuration::HugepilotGrowth6 => 3,
@@ -270,8 +265,7 @@ impl Configuration {
 
     /// Whether the hugepilot binary is needed.
     pub fn needs_hugepilot(self) -> bool {
-        let acts =
-            matches!(self.act(), Act::Promote(_) | Act::Estimate | Act::Explain | Act::Observe | Act::Pilot { .. });
+        let acts = matches!(self.act(), Act::Promote(_) | Act::Explain | Act::Observe | Act::Pilot { .. });
         acts || self.is_client() || matches!(self.launch(), Launch::Run { .. })
     }
 }

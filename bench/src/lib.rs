@@ -34,7 +34,6 @@ mod pilot;
 mod plot;
 mod pool;
 mod postgres;
-mod prediction;
 mod printed;
 pub mod process;
 mod programs;

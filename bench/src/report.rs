@@ -9,7 +9,6 @@ use crate::configuration::{Configuration, Launch};
 use crate::figures::{verdicts, with_many_digits};
 use crate::frontier;
 use crate::pool::PoolUse;
-use crate::prediction::Prediction;
 use crate::real_time;
 use crate::record::{Run, Turn, WorkloadRecord};
 use crate::table::{cell, head, interval, table};
@@ -43,9 +42,6 @@ fn run_text(run: &Run) -> String {
     text += &hottest_text(run);
     text += &launch_text(run);
     text += &noise_text(run);
-    if let Some(prediction) = Prediction::of(run) {
-        text += &format!("\n{}\n", prediction.text());
-    }
     let judged = verdicts(run);
     if !judged.is_empty() {
         text += "\nfigures\n";

@@ -93,14 +93,6 @@ impl Tool {
         Ok(run)
     }
 
-    /// Runs `promote --dry-run` on a program: the gain that it predicts.
-    pub fn estimate(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
-        let mut run = self.run_on("promote", pid, &["--dry-run"], stop)?;
-        // The line for every region is long and not needed here.
-        run.output.as_object_mut().map(|plan| plan.remove("decisions"));
-        Ok(run)
-    }
-
     /// Runs a command on a process until it ends.
     pub fn run_on(&self, command: &str, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
         let mut process = self.start_on(command, pid, arguments)?;

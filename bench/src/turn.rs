@@ -216,7 +216,6 @@ impl Bench<'_> {
                 ideal::collapse(pid, all[(limit.0 / HUGE_PAGE) as usize..].to_vec(), self.stop)?
             }
             Act::Khugepaged(settings) => self.run_khugepaged(pid, settings, limit)?,
-            Act::Estimate => self.tool()?.estimate(pid, self.stop)?,
             Act::Explain => self.tool()?.explain(pid, self.stop)?,
             Act::Promote(arguments) => self.tool()?.run_on("promote", pid, arguments, self.stop)?,
         };

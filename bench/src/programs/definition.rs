@@ -10,13 +10,13 @@ use heat::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer};
 
 /// A program as its community loads it. Commands are for sh, in a new directory of the program's own; `$PORT` in them and in files is a port for it,
-/// `$WITH` precedes the program's own words where it is started by `hugepilot run`, and `$EXPERTS` are the words that experts add.
+/// `$BENCH` in them is this binary, `$WITH` precedes the program's own words where it is started by `hugepilot run`, and `$EXPERTS` are the words that experts add.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProgramDefinition {
     /// What it is and does, with its size.
     pub(super) what: String,
-    /// Packages of Debian, or what else must be installed.
+    /// Packages of Debian, or what else must be installed; "nothing" for one of our own.
     pub(super) needs: String,
     /// Files to write into its directory, by name.
     #[serde(default)]
@@ -77,6 +77,9 @@ macro_rules! built_in {
 }
 
 built_in!(
+    "chase-dependent",
+    "chase-independent",
+    "chase-small",
     "compiler",
     "duckdb",
     "faiss",
@@ -95,6 +98,10 @@ built_in!(
     "redis",
     "rocksdb",
     "sqlite",
+    "sweep-random",
+    "sweep-scattered",
+    "sweep-sequential",
+    "sweep-skewed",
 );
 
 impl ProgramDefinition {

@@ -68,9 +68,11 @@ impl LoadedProgram {
         }
         let HowStarted { with, experts, .. } = how;
         let path = directory.path().to_owned();
+        let bench = std::env::current_exe().context("cannot find this program")?;
         let there = |command: &str| {
             let directory = path.display();
-            format!("cd '{directory}'; PORT={port}; WITH='{with}'; EXPERTS='{experts}'\n{command}")
+            let bench = bench.display();
+            format!("cd '{directory}'; PORT={port}; BENCH='{bench}'; WITH='{with}'; EXPERTS='{experts}'\n{command}")
         };
         definition.prepare.as_deref().map_or(Ok(()), |command| shell(&there(command), stop))?;
         let (process, rate) = (definition.process.clone(), there(&definition.rate));
