@@ -6,7 +6,6 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::beside::{self, BesideArguments};
-use crate::common::Common;
 use crate::compare::{ChaseArguments, FingerprintArguments, LocalArguments, MemcachedArguments, SweepArguments};
 use crate::crowd::{self, CrowdArguments};
 use crate::document::{self, DocumentArguments};
