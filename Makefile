@@ -169,7 +169,6 @@ bench: can-be-root build ## the published figures of real programs; takes hours 
 	  --configurations default,observed,hugepilot,ideal,default-again
 	$(BENCH) memcached --one-process --rounds 40 --wait 10 --keep \
 	  --configurations default,observed,hugepilot,ideal,default-again
-	$(BENCH) estimate --rounds 10 --keep
 	$(BENCH) tracker --keep
 	$(BENCH) pilot --keep
 	$(BENCH) felt memcached --modes default,fast,daemon --host both --keep

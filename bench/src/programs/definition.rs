@@ -10,7 +10,8 @@ use heat::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer};
 
 /// A program as its community loads it. Commands are for sh, in a new directory of the program's own; `$PORT` in them and in files is a port for it,
-/// `$BENCH` in them is this binary, `$WITH` precedes the program's own words where it is started by `hugepilot run`, and `$EXPERTS` are the words that experts add.
+/// `$BENCH` in them is this binary, `$WITH` precedes the program's own words where it is started by `hugepilot run`, and `$EXPERTS` are the words
+/// that experts add.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProgramDefinition {

@@ -1,4 +1,4 @@
-//! Real programs as their communities load them: what huge pages gain each, and what was forecast.
+//! Real programs as their communities load them, and synthetic ones: what huge pages gain each, and what was forecast.
 //!
 //! Owns: the command, and one trial after the other. Never touches: how a trial goes; `hugepilot trial` does.
 

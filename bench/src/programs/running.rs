@@ -75,7 +75,9 @@ impl LoadedProgram {
             format!("cd '{directory}'; PORT={port}; BENCH='{bench}'; WITH='{with}'; EXPERTS='{experts}'\n{command}")
         };
         definition.prepare.as_deref().map_or(Ok(()), |command| shell(&there(command), stop))?;
-        let (process, rate) = (definition.process.clone(), there(&definition.rate));
+        let (process, script) = (definition.process.clone(), path.join("rate.sh"));
+        std::fs::write(&script, there(&definition.rate)).context("cannot write how its work is counted")?;
+        let rate = format!("sh '{}'", script.display());
         let program = background(&there(&definition.start))?;
         let mut started = Self { load: None, program, process, rate, _directory: directory };
         let asked = Instant::now();

@@ -8,6 +8,7 @@ mod series;
 use std::cmp::Reverse;
 use std::fmt;
 
+use heat::PageSizes;
 use heat::units::{Bytes, Nanos, Slowdown};
 use pilot::decide::GainPercent;
 use pilot::engine::shared_state::{COLLAPSE_CLASSES, Counts, State, TargetState};
@@ -209,6 +210,7 @@ impl Collector for Moment {
         let help = "Sets of labels left out because there are more than 1,000, those with the least on huge pages or to be put there";
         encode_gauge("hugepilot_targets_not_shown", help, Some(self.targets_not_shown as f64), &mut encoder)?;
         TARGET_GAUGES.iter().try_for_each(|gauge| encode_targets(gauge, &self.state.targets, &mut encoder))?;
+        encode_smaller_pages(&self.state.targets, &mut encoder)?;
         encode_targets_held_back(&self.state.targets, &mut encoder)
     }
 }
@@ -265,6 +267,19 @@ fn encode_targets(
 /// Its labels as they are written.
 fn pairs(target: &TargetState) -> Vec<(String, String)> {
     labels(target).into_iter().collect()
+}
+
+fn encode_smaller_pages(targets: &[TargetState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "A target's memory on huge pages of 8 KiB to 1 MiB (mTHP) at its last scan, judged by a part of it";
+    let mut metric = encoder.encode_descriptor("hugepilot_target_smaller_huge_bytes", help, None, MetricType::Gauge)?;
+    let each = |target: &TargetState| {
+        let sizes = target.smaller_huge_bytes.iter().flat_map(PageSizes::iter);
+        sizes.map(|(page, memory)| (pairs(target), page, memory)).collect::<Vec<_>>()
+    };
+    targets.iter().flat_map(each).try_for_each(|(mut labels, page, memory)| {
+        labels.push(("page_bytes".to_owned(), page.0.to_string()));
+        metric.encode_family(&labels)?.encode_gauge(&(memory.0 as f64))
+    })
 }
 
 fn encode_targets_held_back(targets: &[TargetState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

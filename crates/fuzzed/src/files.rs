@@ -68,8 +68,8 @@ fn show(moment: &Moment) {
     };
     assert!(words::plan(&report).ends_with('\n') && json::plan(&report).starts_with('{'));
     assert!(
-        !words::heat(heat, Canvas { width: 80, color: true }, Detail::Full).is_empty()
-            && json::heat(heat).starts_with('{')
+        !words::heat(heat, None, Canvas { width: 80, color: true }, Detail::Full).is_empty()
+            && json::heat(heat, None).starts_with('{')
     );
 }
 

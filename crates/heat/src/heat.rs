@@ -361,6 +361,11 @@ pub struct Summary {
 }
 
 impl Heat {
+    /// Where its regions start.
+    pub fn starts(&self) -> impl Iterator<Item = Address> {
+        self.regions.iter().map(|region| region.start)
+    }
+
     /// The heat of a process of which nothing was seen.
     pub fn blank(pid: u32, tracker: TrackerKind, meaning: Meaning) -> Self {
         Self {

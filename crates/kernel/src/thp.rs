@@ -78,13 +78,18 @@ impl Thp {
         self.shmem_enabled.as_ref().is_some_and(|setting| !setting.is("never") && !setting.is("deny"))
     }
 
-    /// The setting for pages of 2 MiB, and the file that contains it: since 6.8 each size has its own setting, which may defer to the general one.
+    /// The setting for pages of 2 MiB, and the file that contains it.
     pub fn of_huge_pages(&self) -> (&str, String) {
-        let own = self.sizes.iter().find(|setting| setting.size == Bytes(HUGE_PAGE) && !setting.enabled.is("inherit"));
-        match own {
-            Some(setting) => (&setting.enabled.chosen, format!("{DIRECTORY}/hugepages-{}kB/enabled", HUGE_PAGE >> 10)),
-            None => (&self.enabled.chosen, format!("{DIRECTORY}/enabled")),
-        }
+        self.of_size(Bytes(HUGE_PAGE)).unwrap_or_else(|| (&self.enabled.chosen, format!("{DIRECTORY}/enabled")))
+    }
+
+    /// The same for pages of another size; None where the kernel has none: since 6.8 each size has its own setting, which may defer to the general one.
+    pub fn of_size(&self, size: Bytes) -> Option<(&str, String)> {
+        let own = self.sizes.iter().find(|setting| setting.size == size)?;
+        Some(match own.enabled.is("inherit") {
+            true => (&self.enabled.chosen, format!("{DIRECTORY}/enabled")),
+            false => (&own.enabled.chosen, format!("{DIRECTORY}/hugepages-{}kB/enabled", size.0 >> 10)),
+        })
     }
 }
 

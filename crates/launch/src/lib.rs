@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use heat::units::Bytes;
+use kernel::thp::Thp;
 use kernel::{KernelError, Root, hugetlb};
 use machine::MachineFacts;
 use program::{Program, ProgramError, ProgramFamily};
@@ -65,8 +67,8 @@ pub enum LaunchError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     #[error(
-        "this machine has no huge pages of {pages} (its processor or kernel does not know them){others}; transparent ones are \
-         --pages thp"
+        "this machine has no huge pages of {pages} (its processor or kernel does not know them){others}; transparent ones of 2 MiB \
+         are --pages thp"
     )]
     NoSuchPages { pages: PageKind, others: String },
     #[error(
@@ -120,13 +122,23 @@ fn prepare_beside(
 }
 
 fn ensure_pages(root: &Root, pages: PageKind, machine: &MachineFacts) -> Result<(), LaunchError> {
-    if !pages.is_reserved() || machine.pool.is_some() {
+    let (is_there, sizes): (bool, Vec<Bytes>) = match pages {
+        PageKind::Transparent => return Ok(()),
+        PageKind::Smaller(_) => {
+            let sizes = Thp::read(root)?.map_or_else(Vec::new, |thp| thp.sizes.iter().map(|each| each.size).collect());
+            (machine.transparent.is_some(), sizes)
+        }
+        PageKind::Huge | PageKind::Giant => {
+            (machine.pool.is_some(), hugetlb::pools(root)?.iter().map(|pool| pool.page_size).collect())
+        }
+    };
+    if is_there {
         return Ok(());
     }
-    let sizes: Vec<String> = hugetlb::pools(root)?.iter().map(|pool| pool.page_size.to_string()).collect();
+    let sizes: Vec<String> = sizes.iter().map(Bytes::to_string).collect();
     let others = match sizes.as_slice() {
         [] => String::new(),
-        sizes => format!(", only such of {}", sizes.join(" and ")),
+        sizes => format!(", only such of {}", sizes.join(", ")),
     };
     Err(LaunchError::NoSuchPages { pages, others })
 }

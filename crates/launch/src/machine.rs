@@ -14,8 +14,12 @@ use crate::request::PageKind;
 /// The facts, as they are now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineFacts {
-    /// The mode of transparent huge pages of 2 MiB: `always`, `madvise`, `never`; None on a kernel without them.
+    /// The mode of transparent huge pages of 2 MiB, or of the smaller size requested: `always`, `madvise`, `never`; None on a kernel without them.
     pub transparent: Option<String>,
+    /// The file with that setting.
+    pub setting: String,
+    /// The general mode, by which allocators decide whether to ask for any size; None on a kernel without transparent huge pages.
+    pub general: Option<String>,
     /// Whether the kernel aligns shared memory for huge pages.
     pub aligns_shared_memory: bool,
     /// The pool of the pages requested; None for transparent ones, and for a size that this machine lacks.
@@ -33,10 +37,16 @@ impl MachineFacts {
     /// malformed.
     pub fn read(root: &Root, pages: PageKind) -> Result<Self, KernelError> {
         let thp = Thp::read(root)?;
-        let transparent = thp.as_ref().map(|thp| thp.of_huge_pages().0.to_owned());
+        let of_this_kind = thp.as_ref().and_then(|thp| match pages {
+            PageKind::Smaller(size) => thp.of_size(size),
+            PageKind::Transparent | PageKind::Huge | PageKind::Giant => Some(thp.of_huge_pages()),
+        });
+        let transparent = of_this_kind.as_ref().map(|(mode, _)| (*mode).to_owned());
+        let general = thp.as_ref().map(|thp| thp.enabled.chosen.clone());
+        let setting = of_this_kind.map_or_else(String::new, |(_, file)| file);
         let aligns_shared_memory = thp.is_some_and(|thp| thp.aligns_shared_memory());
         if !pages.is_reserved() {
-            return Ok(Self { transparent, aligns_shared_memory, ..Self::default() });
+            return Ok(Self { transparent, setting, general, aligns_shared_memory, ..Self::default() });
         }
         let pools = hugetlb::pools(root)?;
         let pool = pools.into_iter().find(|pool| pool.page_size == pages.size());
@@ -44,7 +54,8 @@ impl MachineFacts {
         let mount = mounts.iter().filter_map(FileSystem::of).find(|mounted| mounted.page_size == pages.size());
         let mut limits = hugetlb_limits::own(root)?;
         limits.retain(|limit| limit.page_size == pages.size());
-        Ok(Self { transparent, aligns_shared_memory, pool, mount: mount.map(|mounted| mounted.point.into()), limits })
+        let mount = mount.map(|mounted| mounted.point.into());
+        Ok(Self { transparent, setting, general, aligns_shared_memory, pool, mount, limits })
     }
 
     /// Whether the kernel honours programs that request transparent huge pages.

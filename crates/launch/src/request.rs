@@ -5,13 +5,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-use heat::units::{Bytes, GIANT_PAGE, HUGE_PAGE};
+use heat::units::{BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
+use kernel::hugetlb::size_name;
 
 /// A kind of huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Transparent huge pages of 2 MiB, made from ordinary memory on request.
     Transparent,
+    /// Smaller transparent huge pages (mTHP): 8 KiB to 1 MiB, where the kernel knows that size.
+    Smaller(Bytes),
     /// Reserved pages of 2 MiB, from a pool (hugetlb).
     Huge,
     /// Reserved pages of 1 GiB, from a pool (hugetlb).
@@ -48,7 +51,7 @@ pub struct LaunchRequest {
 
 /// An unknown kind of page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{given}' is no kind of huge page: write thp, 2M or 1G")]
+#[error("'{given}' is no kind of huge page: write thp, 2M or 1G, or a smaller size of transparent ones such as 64K")]
 pub struct PageKindError {
     given: String,
 }
@@ -58,28 +61,24 @@ impl PageKind {
     pub fn size(self) -> Bytes {
         match self {
             Self::Transparent | Self::Huge => Bytes(HUGE_PAGE),
+            Self::Smaller(size) => size,
             Self::Giant => Bytes(GIANT_PAGE),
         }
     }
 
     /// Whether such pages come from a pool.
     pub fn is_reserved(self) -> bool {
-        self != Self::Transparent
-    }
-
-    /// Its name on the command line and in the environment of the preload library.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Transparent => "thp",
-            Self::Huge => "2M",
-            Self::Giant => "1G",
-        }
+        matches!(self, Self::Huge | Self::Giant)
     }
 }
 
+/// Its name on the command line.
 impl fmt::Display for PageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        match self {
+            Self::Transparent => f.write_str("thp"),
+            Self::Smaller(_) | Self::Huge | Self::Giant => f.write_str(&size_name(self.size())),
+        }
     }
 }
 
@@ -88,8 +87,10 @@ impl FromStr for PageKind {
 
     fn from_str(text: &str) -> Result<Self, PageKindError> {
         let kinds = [Self::Transparent, Self::Huge, Self::Giant];
-        let named = kinds.into_iter().find(|kind| kind.word().eq_ignore_ascii_case(text));
-        named.ok_or_else(|| PageKindError { given: text.to_owned() })
+        let named = kinds.into_iter().find(|kind| kind.to_string().eq_ignore_ascii_case(text));
+        let is_smaller = |size: &Bytes| size.0.is_power_of_two() && (2 * BASE_PAGE..HUGE_PAGE).contains(&size.0);
+        let smaller = || text.parse().ok().filter(is_smaller).map(Self::Smaller);
+        named.or_else(smaller).ok_or_else(|| PageKindError { given: text.to_owned() })
     }
 }
 
@@ -121,11 +122,12 @@ mod tests {
 
     #[test]
     fn kinds_are_read_as_they_are_written() {
-        for kind in [PageKind::Transparent, PageKind::Huge, PageKind::Giant] {
+        let smaller = [8 << 10, 1 << 20].map(|size| PageKind::Smaller(Bytes(size)));
+        for kind in [PageKind::Transparent, PageKind::Huge, PageKind::Giant].into_iter().chain(smaller) {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
         assert_eq!("1g".parse(), Ok(PageKind::Giant));
-        for text in ["", "2", "4M", "huge", "always"] {
+        for text in ["", "2", "4K", "48K", "4M", "huge", "always"] {
             assert!(text.parse::<PageKind>().unwrap_err().to_string().contains("thp, 2M or 1G"), "{text}");
         }
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::counts::{InTheWay, Placed, Placing};
 use crate::machine::MachineFacts;
 use crate::recipe::{Memory, MemoryMechanism, Recipe};
-use crate::request::LaunchRequest;
+use crate::request::{LaunchRequest, PageKind};
 use crate::watch::{Seen, TreeSample};
 
 /// What put memory on huge pages. Serialized by its name alone.
@@ -34,6 +34,8 @@ pub enum NotHugeReason {
     SwitchedOff,
     /// This many of its processes disable transparent huge pages (`PR_SET_THP_DISABLE`).
     SwitchedOffForItself(#[serde(skip)] usize),
+    /// Only root sees what is on smaller huge pages (CAP_SYS_ADMIN).
+    NotSeen,
     /// The pool had no pages available when the program started.
     PoolEmpty,
     /// The pool was nearly empty at some time.
@@ -107,6 +109,10 @@ impl Verification {
     /// First-touch page faults saved by huge pages: each huge page takes one fault instead of one per base page. Memory that the pilot
     /// promoted was populated before, so it does not count.
     pub fn faults_saved(&self) -> u64 {
+        // With smaller pages it is known how much was on them, not by how many faults.
+        if self.seen.largest.smaller.is_some() {
+            return 0;
+        }
         let is_early =
             |by: &By| matches!(by, By::Recipe(mechanisms) if mechanisms.iter().all(|each| each.memory != Memory::Text));
         let early: Bytes = self.by.iter().filter(|(by, _)| is_early(by)).map(|(_, bytes)| *bytes).sum();
@@ -179,6 +185,8 @@ fn reasons(
         reasons.push(NotHugeReason::SwitchedOff);
     } else if seen.largest.switched_off > 0 {
         reasons.push(NotHugeReason::SwitchedOffForItself(seen.largest.switched_off));
+    } else if matches!(request.pages, PageKind::Smaller(_)) && seen.largest.smaller.is_none() {
+        reasons.push(NotHugeReason::NotSeen);
     }
     let hindered = placed.map(|placed| placed.in_the_way).filter(|in_the_way| *in_the_way != InTheWay::default());
     reasons.extend(hindered.map(NotHugeReason::Hindered));
@@ -211,7 +219,6 @@ mod tests {
 
     use super::*;
     use crate::recipe::Variable;
-    use crate::request::PageKind;
 
     const HEAP: MemoryMechanism =
         MemoryMechanism { memory: Memory::Heap, name: "glibc.malloc.hugetlb", is_reserved: false };
@@ -230,6 +237,7 @@ mod tests {
             switched_off: 0,
             could: Bytes(could),
             transparent: Bytes(transparent),
+            smaller: None,
             reserved: Bytes(reserved),
             pool_left: None,
         };
@@ -365,6 +373,18 @@ mod tests {
             "the kernel says so of every process then"
         );
         assert_eq!(rest(PageKind::Huge, madvise()), [NotHugeReason::PoolEmpty], "a pool does not mind");
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_no_pilots_fault() {
+        let mut seen = seen(1000, 0, 0);
+        let request = LaunchRequest::of(PageKind::Smaller(Bytes(64 << 10)));
+        let rest = |seen| {
+            Verification::of(seen, (&request, &Recipe::default(), &madvise()), None, Some(&Piloted::default()), None)
+        };
+        assert_eq!(rest(seen).rest, [NotHugeReason::NotSeen]);
+        (seen.largest.transparent, seen.largest.smaller) = (Bytes(990), Some(Bytes(990)));
+        assert_eq!((rest(seen).rest, rest(seen).percent(), rest(seen).faults_saved()), (Vec::new(), Some(99.0), 0));
     }
 
     #[test]

@@ -2,11 +2,14 @@
 //!
 //! Owns: when to scan, and what to keep. Never touches: the program.
 
+use std::collections::BTreeSet;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use heat::units::{Bytes, HUGE_PAGE};
+use heat::PageSizes;
+use heat::units::{Address, Bytes, HUGE_PAGE};
 use hugepilot_os::stop::Stop;
+use kernel::maps::{self, Line};
 use kernel::process::{ProcessStatus, descendants, thread_cpu_time};
 use kernel::rollup::Rollup;
 use kernel::{Root, hugetlb};
@@ -25,6 +28,8 @@ const REST_AFTER: u32 = 200;
 /// However long scans take, the next comes within this time, and before the program's age doubles: even a short program is scanned more
 /// than once.
 const LONGEST_REST: Duration = Duration::from_secs(60);
+/// Regions in which a scan counts smaller huge pages; beyond 8 GiB of mappings it judges by a part of them.
+const MOST_REGIONS: u64 = 4096;
 /// A later scan replaces the largest one if it found at least this share of the most memory ever found.
 const ALIKE: f64 = 0.9;
 
@@ -39,9 +44,12 @@ pub struct TreeSample {
     /// Eligible memory: private and shared memory, rounded down to whole huge pages per process, and files on huge pages.
     #[serde(rename = "could_be_huge_bytes")]
     pub could: Bytes,
-    /// Memory on transparent huge pages.
+    /// Memory on transparent huge pages; on smaller ones, too, where these were requested.
     #[serde(rename = "transparent_bytes")]
     pub transparent: Bytes,
+    /// The part of it on smaller ones. None: nobody asked, or the kernel shows it to root only (CAP_SYS_ADMIN).
+    #[serde(rename = "smaller_bytes")]
+    pub smaller: Option<Bytes>,
     /// Memory on pool pages.
     #[serde(rename = "reserved_bytes")]
     pub reserved: Bytes,
@@ -69,9 +77,10 @@ impl TreeSample {
         self.transparent + self.reserved
     }
 
-    fn add(&mut self, status: &ProcessStatus, rollup: &Rollup) {
+    /// Adds a process, whose memory could be on pages of this size.
+    fn add(&mut self, status: &ProcessStatus, rollup: &Rollup, page: Bytes) {
         let resident = status.rss_anon + status.rss_shmem;
-        let whole = Bytes(resident.0 - resident.0 % HUGE_PAGE);
+        let whole = Bytes(resident.0 - resident.0 % page.0);
         // The two files are read at different times.
         let could = whole.max(rollup.anonymous + rollup.shared) + rollup.file + rollup.reserved;
         let counts = could > Bytes(0);
@@ -124,11 +133,16 @@ fn sample(root: &Root, pid: u32, pages: PageKind) -> Option<TreeSample> {
     let mut sample = TreeSample::default();
     let family = descendants(root, pid).unwrap_or_default();
     let mut any = false;
+    let counts_smaller = matches!(pages, PageKind::Smaller(_));
     for process in family.into_iter().chain([pid]) {
         let (status, rollup) = (ProcessStatus::read(root, process), Rollup::read(root, process));
         if let (Ok(status), Ok(rollup)) = (status, rollup) {
             any = true;
-            sample.add(&status, &rollup);
+            sample.add(&status, &rollup, pages.size().min(Bytes(HUGE_PAGE)));
+            if let Some(smaller) = counts_smaller.then(|| on_smaller_pages(root, process)).flatten() {
+                sample.transparent += smaller;
+                *sample.smaller.get_or_insert_default() += smaller;
+            }
         }
     }
     if pages.is_reserved() {
@@ -136,6 +150,19 @@ fn sample(root: &Root, pid: u32, pages: PageKind) -> Option<TreeSample> {
         sample.pool_left = pools.iter().find(|pool| pool.page_size == pages.size()).map(|pool| pool.available());
     }
     any.then_some(sample)
+}
+
+/// A process's memory on huge pages below 2 MiB, judged by a part of it if it has mapped much; None if the kernel does not tell.
+fn on_smaller_pages(root: &Root, pid: u32) -> Option<Bytes> {
+    let lines: Vec<Line> = maps::read(root, pid).ok()?.into_iter().filter(|line| line.writable).collect();
+    let numbers = |line: &Line| line.range.start.0 / HUGE_PAGE..line.range.end.0.div_ceil(HUGE_PAGE);
+    let all: u64 = lines.iter().map(|line| numbers(line).end - numbers(line).start).sum();
+    let step = all.div_ceil(MOST_REGIONS).max(1);
+    // Neighbours may share a region, which counts once.
+    let starts: BTreeSet<u64> = lines.iter().flat_map(|line| numbers(line).step_by(step as usize)).collect();
+    let starts = starts.into_iter().map(|number| Address(number * HUGE_PAGE));
+    let sizes = observe::on_smaller_huge_pages(root, pid, starts).ok()?;
+    Some(Bytes(sizes.iter().map(PageSizes::total).sum::<Bytes>().0 * step))
 }
 
 #[cfg(test)]
@@ -177,17 +204,17 @@ mod tests {
         let status = ProcessStatus { rss_anon: Bytes(5 << 20), rss_shmem: Bytes(2 << 20), ..ProcessStatus::default() };
         let huge = |number: u64| Bytes(number * HUGE_PAGE);
         let mut sample = TreeSample::default();
-        sample.add(&status, &Rollup { anonymous: huge(2), reserved: huge(4), ..Rollup::default() });
+        sample.add(&status, &Rollup { anonymous: huge(2), reserved: huge(4), ..Rollup::default() }, Bytes(HUGE_PAGE));
         assert_eq!((sample.processes, sample.could, sample.huge()), (1, huge(7), huge(6)));
         let small = ProcessStatus { rss_anon: Bytes(1 << 20), ..ProcessStatus::default() };
-        sample.add(&small, &Rollup::default());
+        sample.add(&small, &Rollup::default(), Bytes(HUGE_PAGE));
         assert_eq!((sample.processes, sample.could), (1, huge(7)));
-        sample.add(&ProcessStatus { thp_enabled: Some(false), ..status }, &Rollup::default());
-        sample.add(&ProcessStatus { thp_enabled: Some(false), ..small.clone() }, &Rollup::default());
+        sample.add(&ProcessStatus { thp_enabled: Some(false), ..status }, &Rollup::default(), Bytes(HUGE_PAGE));
+        sample.add(&ProcessStatus { thp_enabled: Some(false), ..small.clone() }, &Rollup::default(), Bytes(HUGE_PAGE));
         assert_eq!((sample.processes, sample.switched_off), (2, 1));
         // More was mapped between the two reads.
         let mut late = TreeSample::default();
-        late.add(&small, &Rollup { anonymous: huge(2), ..Rollup::default() });
+        late.add(&small, &Rollup { anonymous: huge(2), ..Rollup::default() }, Bytes(HUGE_PAGE));
         assert_eq!((late.could, late.huge()), (huge(2), huge(2)));
     }
 

@@ -3,8 +3,8 @@
 //! Owns: finding them by their frames, which are consecutive, and the kernel's flags for where each page begins. Never touches: the target. *Cost*: a
 //! system call for each run of consecutive frames, up to 0.1 s/GiB.
 
-use heat::Heat;
-use heat::units::{Bytes, PAGES_PER_REGION, Pages};
+use heat::units::{Address, PAGES_PER_REGION, Pages};
+use heat::{Heat, PageSizes};
 use kernel::Root;
 use kernel::page_use::flag::{COMPOUND_HEAD, COMPOUND_TAIL, THP};
 use kernel::pagemap::{Entry, Pagemap};
@@ -12,29 +12,55 @@ use kernel::pagemap::{Entry, Pagemap};
 use crate::ObserveError;
 use crate::frames::{FrameFlags, FrameTables};
 
+/// Regions of which the rest of a process is judged.
+const SAMPLE: usize = 16;
 /// Base pages in the largest of them: 1 MiB.
 const MOST_PAGES: usize = 256;
 
-/// For each region of a heat, the memory on huge pages of 8 KiB to 1 MiB that are each mapped completely and in one piece.
+/// For each of these regions of a process: its memory on huge pages of 8 KiB to 1 MiB that are each mapped completely and in one piece.
 ///
 /// Errors: the process has ended, or its pagemap or the tables of page frames are missing or not readable (CAP_SYS_PTRACE, CAP_DAC_OVERRIDE,
 /// CAP_SYS_ADMIN).
-pub fn on_smaller_huge_pages(root: &Root, heat: &Heat) -> Result<Vec<Bytes>, ObserveError> {
-    let (pagemap, frames) = (Pagemap::open(root, heat.pid)?, FrameTables::open(root)?);
+pub fn on_smaller_huge_pages(
+    root: &Root,
+    pid: u32,
+    starts: impl IntoIterator<Item = Address>,
+) -> Result<Vec<PageSizes>, ObserveError> {
+    let (pagemap, frames) = (Pagemap::open(root, pid)?, FrameTables::open(root)?);
     let mut entries = [Entry::default(); PAGES_PER_REGION];
-    let mut found = Vec::with_capacity(heat.regions.len());
-    for region in &heat.regions {
-        let mut pages = Pages(0);
-        if !region.huge {
-            pagemap.read(region.start, &mut entries)?;
-            for run in runs(&entries) {
-                // One more frame tells whether the last page extends beyond what is mapped.
-                pages.0 += whole_pages(&frames.flags(run.first, run.len as u64 + 1)?) as u64;
-            }
+    let mut found = Vec::new();
+    for start in starts {
+        let mut sizes = PageSizes::default();
+        pagemap.read(start, &mut entries)?;
+        if entries.iter().any(|entry| entry.is_present()) && entries.iter().all(|entry| entry.frame().is_none()) {
+            return Err(ObserveError::HiddenFrames);
         }
-        found.push(pages.bytes());
+        for run in runs(&entries) {
+            // One more frame tells whether the last page extends beyond what is mapped.
+            count_whole_pages(&frames.flags(run.first, run.len as u64 + 1)?, &mut sizes);
+        }
+        found.push(sizes);
     }
     Ok(found)
+}
+
+/// Memory of a process on huge pages of 8 KiB to 1 MiB, judged by a few of its regions; some milliseconds for any size.
+///
+/// Errors: as [`on_smaller_huge_pages`].
+pub fn about_on_smaller_huge_pages(root: &Root, heat: &Heat) -> Result<PageSizes, ObserveError> {
+    let small: Vec<Address> = heat
+        .regions
+        .iter()
+        .filter(|region| !region.huge && !region.present.is_empty())
+        .map(|region| region.start)
+        .collect();
+    let step = small.len().div_ceil(SAMPLE).max(1);
+    // Memory that is used in a pattern must not meet the same part of it each time.
+    let sample = small.iter().copied().skip(fastrand::usize(..step)).step_by(step);
+    let mut found = PageSizes::default();
+    let seen = on_smaller_huge_pages(root, heat.pid, sample)?;
+    seen.iter().for_each(|sizes| found += sizes);
+    Ok(found.times(small.len() as f64 / seen.len().max(1) as f64))
 }
 
 /// Consecutive frames.
@@ -60,19 +86,18 @@ fn runs(entries: &[Entry]) -> Vec<Run> {
     runs
 }
 
-/// Base pages of the huge pages that are complete within all of `flags` but the last, none larger than 1 MiB.
-fn whole_pages(flags: &[FrameFlags]) -> usize {
-    let mut pages = 0;
+/// Adds the huge pages that are complete within all of `flags` but the last, none larger than 1 MiB.
+fn count_whole_pages(flags: &[FrameFlags], sizes: &mut PageSizes) {
     let mut rest = flags;
     while let Some((first, after)) = rest.split_first() {
         let tails = after.iter().take_while(|flags| flags.has(COMPOUND_TAIL)).count();
         let is_whole = tails < after.len();
         if first.has(COMPOUND_HEAD) && first.has(THP) && is_whole && (1..MOST_PAGES).contains(&tails) {
-            pages += 1 + tails;
+            let page = Pages(1 + tails as u64).bytes();
+            sizes.add(page, page);
         }
         rest = &after[tails..];
     }
-    pages
 }
 
 #[cfg(test)]
@@ -83,20 +108,25 @@ mod tests {
     const HEAD: u64 = 1 << 15 | 1 << 22;
     const TAIL: u64 = 1 << 16 | 1 << 22;
 
-    fn pages(flags: &[(u64, usize)]) -> usize {
+    fn pages(flags: &[(u64, usize)]) -> String {
         let flags = flags.iter().flat_map(|&(bits, count)| std::iter::repeat_n(FrameFlags::from_bits(bits), count));
-        whole_pages(&flags.collect::<Vec<_>>())
+        let mut sizes = PageSizes::default();
+        count_whole_pages(&flags.collect::<Vec<_>>(), &mut sizes);
+        sizes.to_string()
     }
 
     #[test]
     fn whole_ones_are_counted() {
-        assert_eq!(pages(&[(SINGLE, 3), (HEAD, 1), (TAIL, 15), (HEAD, 1), (TAIL, 1), (SINGLE, 1)]), 18);
-        assert_eq!(pages(&[(HEAD, 1), (TAIL, 255), (HEAD, 1)]), 256);
-        assert_eq!(pages(&[(HEAD, 1), (TAIL, 511), (HEAD, 1)]), 0, "2 MiB, mapped by base pages");
-        assert_eq!(pages(&[(HEAD, 1), (TAIL, 3)]), 0, "it goes on behind what is mapped");
-        assert_eq!(pages(&[(TAIL, 7), (SINGLE, 1)]), 0, "its first page is not mapped");
-        assert_eq!(pages(&[(1 << 15, 1), (1 << 16, 3), (SINGLE, 1)]), 0, "the kernel's own, or a driver's");
-        assert_eq!(pages(&[(SINGLE, 9)]), 0);
+        assert_eq!(
+            pages(&[(SINGLE, 3), (HEAD, 1), (TAIL, 15), (HEAD, 1), (TAIL, 1), (SINGLE, 1)]),
+            "64 KiB on pages of 64 KiB, 8 KiB on pages of 8 KiB"
+        );
+        assert_eq!(pages(&[(HEAD, 1), (TAIL, 255), (HEAD, 1)]), "1 MiB on pages of 1 MiB");
+        assert_eq!(pages(&[(HEAD, 1), (TAIL, 511), (HEAD, 1)]), "", "2 MiB, mapped by base pages");
+        assert_eq!(pages(&[(HEAD, 1), (TAIL, 3)]), "", "it goes on behind what is mapped");
+        assert_eq!(pages(&[(TAIL, 7), (SINGLE, 1)]), "", "its first page is not mapped");
+        assert_eq!(pages(&[(1 << 15, 1), (1 << 16, 3), (SINGLE, 1)]), "", "the kernel's own, or a driver's");
+        assert_eq!(pages(&[(SINGLE, 9)]), "");
     }
 
     #[test]

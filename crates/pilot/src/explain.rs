@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::decide::{Decision, Plan, Reason};
 use heat::by_mapping;
 use heat::units::{Address, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
-use heat::{Heat, Mapping, Obstacle, Region, SeenMemory};
+use heat::{Heat, Mapping, Obstacle, PageSizes, Region, SeenMemory};
 use serde::Serialize;
 
 /// The huge-page settings. None: the kernel does not say.
@@ -59,7 +59,7 @@ pub struct Explained {
     /// The part of resident memory on pages of 2 MiB or 1 GiB.
     pub huge: Bytes,
     /// The part on huge pages of 8 KiB to 1 MiB. None: the kernel does not say.
-    pub smaller: Option<Bytes>,
+    pub smaller: Option<PageSizes>,
     /// Base pages walked within 100 ms.
     pub walked: Pages,
     /// Page walks a second.
@@ -82,7 +82,7 @@ pub struct Explanation {
 }
 
 /// Explains a heat, and the plan made for it. `smaller`: for each of its regions, the memory on smaller huge pages.
-pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[Bytes]>, surroundings: &Surroundings) -> Explanation {
+pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[PageSizes]>, surroundings: &Surroundings) -> Explanation {
     let decisions: BTreeMap<Address, &Decision> = plan.decisions.iter().map(|each| (each.start, each)).collect();
     let mut mappings: Vec<Explained> = heat.mappings.iter().map(Explained::of).collect();
     for part in by_mapping(heat) {
@@ -92,7 +92,7 @@ pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[Bytes]>, surroundings
         explained.add(region, &part.amount, reason, surroundings);
         if let Some(smaller) = smaller.and_then(|smaller| smaller.get(part.region)) {
             let share = part.amount.present.0 as f64 / region.present.len() as f64;
-            *explained.smaller.get_or_insert_default() += Bytes((smaller.0 as f64 * share) as u64);
+            *explained.smaller.get_or_insert_default() += &smaller.times(share);
         }
     }
     for explained in &mut mappings {
@@ -254,8 +254,14 @@ mod tests {
     fn smaller_huge_pages_are_added_up_where_the_kernel_tells() {
         let heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0)]);
         let plan = decide(&heat, &Allowance::default().limits(Bytes(1 << 30), &Spent::default()), &Past::default());
-        let smaller = |told| explain(&heat, &plan, told, &Surroundings::default()).mappings[0].smaller;
-        assert_eq!(smaller(Some(&[Bytes(64 << 10), Bytes(1 << 20)])), Some(Bytes(1088 << 10)));
+        let smaller = |told| explain(&heat, &plan, told, &Surroundings::default()).mappings[0].smaller.clone();
+        let sizes = [(16, 64), (64, 1024)].map(|(page, memory)| {
+            let mut sizes = PageSizes::default();
+            sizes.add(Bytes(page << 10), Bytes(memory << 10));
+            sizes
+        });
+        let told = smaller(Some(&sizes)).unwrap().to_string();
+        assert_eq!(told, "1 MiB on pages of 64 KiB, 64 KiB on pages of 16 KiB");
         assert_eq!(smaller(None), None);
     }
 

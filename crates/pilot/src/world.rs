@@ -8,7 +8,7 @@ use std::io;
 use std::time::Instant;
 
 use heat::units::{Address, Bytes, Nanos, Pages};
-use heat::{Heat, MemoryState, PageSet, TrackerKind};
+use heat::{Heat, MemoryState, PageSet, PageSizes, TrackerKind};
 use hugepilot_os::stop::{Stop, Stopped};
 use kernel::group_memory::GroupMemory;
 use kernel::probe::CollapseTimes;
@@ -141,6 +141,9 @@ pub trait World {
 
     /// Adds the shared memory that other processes have populated.
     fn complete(&self, heat: &mut Heat);
+
+    /// Memory on huge pages below 2 MiB, by their size, judged by a part of it; None where the kernel does not tell.
+    fn smaller_pages(&self, heat: &Heat) -> Option<PageSizes>;
 
     /// Base pages walked since they were last cleared; None where that cannot be told.
     fn walked_pages(&mut self, process: Process) -> Option<Pages>;

@@ -282,7 +282,7 @@ mod tests {
     use heat::units::{Address, Bytes, Nanos};
     use std::collections::BTreeMap;
 
-    use heat::{Obstacle, RefusalReason};
+    use heat::{Obstacle, PageSizes, RefusalReason};
     use pilot::decide::Reason;
     use pilot::engine::shared_state::{DecisionResult, DecisionState, TargetState};
     use proptest::prelude::*;
@@ -477,6 +477,11 @@ mod tests {
                 scanned_ns_ago: may_have.map(Nanos),
                 walks_per_second: walks.map(|walks| f64::from(walks) / 4.0),
                 left_alone,
+                smaller_huge_bytes: may_have.map(|bytes| {
+                    let mut sizes = PageSizes::default();
+                    sizes.add(Bytes(1 << 16), Bytes(bytes));
+                    sizes
+                }),
                 reasons: BTreeMap::from([(Reason::Pays, pays), (in_the_way, no_huge_page)]),
                 last_decisions: vec![decision],
                 ..TargetState::default()

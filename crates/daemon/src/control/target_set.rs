@@ -28,7 +28,7 @@ const LONGEST_VALUE: usize = 256;
 /// Labels of one target.
 const MOST_LABELS: usize = 16;
 /// Labels that the metrics of a target have a meaning for.
-const TAKEN: [&str; 5] = ["pid", "name", "reason", "le", "quantile"];
+const TAKEN: [&str; 6] = ["pid", "name", "reason", "page_bytes", "le", "quantile"];
 
 /// The targets of one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -41,6 +41,12 @@ fn together(mut targets: Vec<TargetState>) -> Option<TargetState> {
         huge_bytes: sum(|target| target.huge_bytes),
         promoted_bytes: sum(|target| target.promoted_bytes),
         growth_bytes: sum(|target| target.growth_bytes),
+        smaller_huge_bytes: targets.iter().filter_map(|target| target.smaller_huge_bytes.clone()).reduce(
+            |mut sum, each| {
+                sum += &each;
+                sum
+            },
+        ),
         page_tables_bytes: sum(|target| target.page_tables_bytes),
         may_have_bytes: targets.iter().filter_map(|target| target.may_have_bytes).reduce(|sum, each| sum + each),
         walks_per_second_before: add_known(|target| target.walks_per_second_before),

@@ -19,6 +19,10 @@ const FLEET: [&str; 2] = [
 ];
 
 fn state() -> State {
+    let mut smaller = PageSizes::default();
+    for (page, memory) in [(16, 128), (64, 1024)] {
+        smaller.add(Bytes(page << 10), Bytes(memory << 10));
+    }
     let cache = TargetState {
         pid: 4242,
         start_ticks: 7,
@@ -29,6 +33,7 @@ fn state() -> State {
         huge_bytes: Bytes(2 << 30),
         promoted_bytes: Bytes(1 << 30),
         growth_bytes: Bytes(64 << 10),
+        smaller_huge_bytes: Some(smaller),
         may_have_bytes: Some(Bytes(5 << 29)),
         walks_per_second_before: Some(2.5e6),
         walks_per_second: Some(4e5),

@@ -37,8 +37,8 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
     let observation = Observation::of(machine, process, *has_children, &args.watch.options(), stop)?;
     let (heat, family) = (&observation.heat, observation.family);
     let plan = Observation::plan_for(heat);
-    let smaller = match observe::on_smaller_huge_pages(&Root::host(), heat) {
-        Err(ObserveError::FrameTable { .. }) => None,
+    let smaller = match observe::on_smaller_huge_pages(&Root::host(), heat.pid, heat.starts()) {
+        Err(ObserveError::FrameTable { .. } | ObserveError::HiddenFrames) => None,
         told => Some(told?),
     };
     let explanation = explain::explain(heat, &plan, smaller.as_deref(), &surroundings(target)?);

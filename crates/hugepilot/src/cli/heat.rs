@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::Root;
 use kernel::target::Target;
 use pilot::group::observe_group;
 use pilot::machine::require;
@@ -56,9 +57,11 @@ fn of_process(args: &HeatArgs, pid: u32) -> anyhow::Result<()> {
     }
     args.pictures.draw(&recorder, format!("{} (process {})", target.name, target.pid()))?;
     terminal::print(&if args.json {
-        json::heat(&heat)
+        let smaller = observe::on_smaller_huge_pages(&Root::host(), target.pid(), heat.starts()).ok();
+        json::heat(&heat, smaller.as_deref())
     } else {
-        text::heat(&heat, terminal::canvas(), terminal::detail())
+        let smaller = observe::about_on_smaller_huge_pages(&Root::host(), &heat).ok();
+        text::heat(&heat, smaller.as_ref(), terminal::canvas(), terminal::detail())
     })
 }
 

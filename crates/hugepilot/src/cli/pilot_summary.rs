@@ -25,6 +25,7 @@ pub(super) fn report_of(pilot_summary: &PilotSummary, elapsed: Nanos) -> PilotRe
         processes: pilot_summary.processes,
         outcome: &pilot_summary.outcome,
         given_back: pilot_summary.counts.given_back,
+        lost: pilot_summary.counts.lost,
         growth: pilot_summary.growth,
         before: pilot_summary.before(),
         after: pilot_summary.after(),

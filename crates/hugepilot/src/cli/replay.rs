@@ -47,9 +47,9 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
         };
         if args.json { json::plan(&report) } else { text::plan(&report) }
     } else if args.json {
-        json::heat(heat)
+        json::heat(heat, None)
     } else {
-        text::heat(heat, terminal::canvas(), terminal::detail())
+        text::heat(heat, None, terminal::canvas(), terminal::detail())
     };
     if !args.json {
         let number = args.observation.map_or(wanted.observations, |number| number);

@@ -41,7 +41,7 @@ use super::page_counts::{CountRun, PageCounts};
 use super::{GiveBackReport, PilotReport, PlanReport, PromoteReport, RecordReport, RunReport};
 use daemon::config::Config;
 use heat::Snapshot;
-use heat::{Heat, Region, Summary};
+use heat::{Heat, PageSizes, Region, Summary};
 use pilot::act::Outcome;
 
 /// The version that every document carries.
@@ -79,14 +79,15 @@ enum ReportKind {
 }
 
 /// The heat, each region listed.
-pub fn heat(heat: &Heat) -> String {
-    let region = |region: &Region| {
+pub fn heat(heat: &Heat, smaller: Option<&[PageSizes]>) -> String {
+    let region = |(index, region): (usize, &Region)| {
         object! {
             start: region.start,
             pages_present: region.present.len(),
             pages_walked: region.walked.len(),
             pages_unobserved: region.unobserved,
             huge: region.huge,
+            smaller_huge_bytes_by_page_bytes: smaller.and_then(|smaller| smaller.get(index)),
             walks_per_second: region.walks_per_second,
             growth_bytes: region.growth.bytes(),
             obstacle: region.obstacle,
@@ -97,7 +98,7 @@ pub fn heat(heat: &Heat) -> String {
         &object! {
             #[serde(flatten)]
             summary: summary(heat.summary()),
-            regions: heat.regions.iter().map(region).collect::<Vec<_>>(),
+            regions: heat.regions.iter().enumerate().map(region).collect::<Vec<_>>(),
         },
     )
 }
@@ -238,6 +239,7 @@ fn pilot_summary(report: &PilotReport) -> impl Serialize {
         reasons: report.reasons,
         too_small_bytes: report.too_small,
         given_back: report.given_back,
+        lost: report.lost,
         #[serde(flatten)]
         outcome: outcome(report.outcome),
         #[serde(flatten)]
@@ -358,7 +360,7 @@ mod tests {
     use heat::clearing::{ClearReason, Clearing};
     use heat::samples::{clearing, heat_of, mixed_heat};
     use heat::units::{Bytes, Nanos};
-    use heat::{Estimate, Reclaim, Sample, WalkCost, WalkShare};
+    use heat::{Estimate, PageSizes, Reclaim, Sample, WalkCost, WalkShare};
     use pilot::decide::GainPercent;
     use pilot::engine::Family;
     use pilot::explain::{Surroundings, explain as explain_heat};
@@ -387,7 +389,7 @@ mod tests {
         let mut heat_of_two = mixed_heat();
         heat_of_two.regions.drain(..7);
         heat_of_two.clearing = Some(clearing());
-        insta::assert_snapshot!(pretty(&heat(&heat_of_two)));
+        insta::assert_snapshot!(pretty(&heat(&heat_of_two, None)));
     }
 
     #[test]
@@ -469,7 +471,9 @@ mod tests {
             Family::alone(Bytes(80), Bytes(0)),
             Forecast::Gain(GainPercent { low: 3.0, likely: 4.5, high: 12.0 }, EstimatedFrom::Model),
         );
-        let smaller = vec![Bytes(1 << 16); heat_of_all.regions.len()];
+        let mut sizes = PageSizes::default();
+        sizes.add(Bytes(1 << 16), Bytes(1 << 16));
+        let smaller = vec![sizes; heat_of_all.regions.len()];
         let explanation = explain_heat(&heat_of_all, &plan, Some(&smaller), &Surroundings::default());
         let managers = [::launch::manager::MemoryManager::Jemalloc].into();
         let explain_report = ExplainReport {
@@ -493,7 +497,7 @@ mod tests {
         let (replica_trial, replicas) = samples::replicas_on_trial(4, 0.8);
         insta::assert_snapshot!(
             [
-                heat(&heat_of_all),
+                heat(&heat_of_all, Some(&smaller)),
                 super::plan(&PlanReport { plan: &plan, family, clearing, forecast, expectation: None }),
                 promote(&PromoteReport { elapsed: Nanos(15), ..samples::promotion(&plan, &outcome) }),
                 give_back(&GiveBackReport { pid: 1, outcome: &outcome, before: AFTER, after, frees_empty_pages: None }),
@@ -523,7 +527,7 @@ mod tests {
     fn every_reason_for_clearing_has_its_name() {
         let clearing_with = |reason, reclaim| {
             let clearing = Clearing { reason, method: reason.method(), reclaim, ..clearing() };
-            heat(&Heat { clearing: Some(clearing), ..heat_of(Vec::new()) })
+            heat(&Heat { clearing: Some(clearing), ..heat_of(Vec::new()) }, None)
         };
         let reasons = [
             (ClearReason::Short, None),

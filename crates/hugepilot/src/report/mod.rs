@@ -306,6 +306,8 @@ pub struct PilotReport<'a> {
     pub outcome: &'a Outcome,
     /// Regions given back.
     pub given_back: u64,
+    /// Regions put on huge pages that were split or released again, by the programs or for lack of memory.
+    pub lost: u64,
     /// Memory growth that the promotions caused, less what was given back.
     pub growth: Bytes,
     /// The state before anything was promoted; None if the program ended before that.

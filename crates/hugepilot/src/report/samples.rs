@@ -9,7 +9,7 @@ use heat::memory_use::{ByUse, MemoryUse};
 use heat::samples::{MEMFD, at, heat_of, huge, mixed_heat, region};
 use heat::statistics::Interval;
 use heat::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
-use heat::{Heat, HeldBack, Mapping, RefusalReason, Region, Shared, Snapshot, TrackerKind, WalkCost};
+use heat::{Heat, HeldBack, Mapping, PageSizes, RefusalReason, Region, Shared, Snapshot, TrackerKind, WalkCost};
 use kernel::cache::Cache;
 use launch::Prepared;
 use launch::counts::InTheWay;
@@ -93,6 +93,11 @@ fn memcached() -> TargetState {
         walks_per_second: Some(125e3),
         walks_saved_per_second: 12e6,
         faults_per_second: 40e3,
+        smaller_huge_bytes: Some({
+            let mut sizes = PageSizes::default();
+            sizes.add(Bytes(1 << 16), Bytes(5 << 20));
+            sizes
+        }),
         page_tables_bytes: Bytes(8 << 20),
         scanned_ns_ago: Some(Nanos(12_000_000_000)),
         next_scan_in_ns: Nanos(48_000_000_000),
@@ -245,6 +250,7 @@ pub(super) fn account_of_a_search() -> Verification {
         switched_off: 0,
         could: Bytes(3 << 30),
         transparent: Bytes(512 << 20),
+        smaller: None,
         reserved: Bytes(2 << 30),
         pool_left: Some(0),
     };
@@ -344,6 +350,7 @@ pub(super) fn pilot_report<'a>(outcome: &'a Outcome, left_alone: &'a BTreeSet<St
         too_small: None,
         outcome,
         given_back: 2,
+        lost: 1,
         growth: Bytes(4096),
         before: Some(BEFORE),
         after: Some(AFTER),
@@ -511,6 +518,7 @@ pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&
         basis: ForecastBasis {
             saved: SavedWork {
                 walks_saved_per_second: 2e6,
+                base_walks_per_second: Some(2.1e6),
                 most_times_as_often: 1.1,
                 certain_share: 0.9,
                 scattered_share: Some(0.95),

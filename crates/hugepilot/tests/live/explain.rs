@@ -91,6 +91,8 @@ fn smaller_huge_pages_are_told() {
     let smaller = |mode: &str| {
         let _size = Setting::huge_pages_of("64kB", mode)?;
         let program = Program::start("map=32M fill ready read=all");
+        let heat = hugepilot(&format!("heat {} --window 200ms", program.pid)).stdout;
+        assert!(mode != "always" || heat.contains("on pages of 64 KiB"), "{heat}");
         let text = hugepilot(&format!("explain {} --window 200ms", program.pid)).stdout;
         Some((number(&explained(&program).1, "smaller_huge_bytes"), text))
     };
@@ -99,7 +101,7 @@ fn smaller_huge_pages_are_told() {
     };
     // Some of the kernel's attempts find no contiguous 64 KiB.
     assert!((24 * MIB..=32 * MIB).contains(&with), "{with}");
-    assert!(text.contains("on smaller huge pages"), "{text}");
+    assert!(text.contains("on smaller huge pages: ") && text.contains("on pages of 64 KiB"), "{text}");
     // The program's files may have some in the page cache, whatever the setting.
     assert_eq!(smaller("never").expect("it has them").0, 0);
 }

@@ -27,6 +27,7 @@ crate::trials!(
     shared_memory_is_placed_where_huge_pages_fit_and_promoted,
     what_follows_filled_memory_is_huge_at_its_first_touch,
     who_has_no_rights_gets_all_but_the_pilot,
+    smaller_pages_are_given_where_they_are_on,
     a_program_that_switches_huge_pages_off_for_itself_is_named_as_why,
 );
 
@@ -74,6 +75,30 @@ fn a_heap_is_on_transparent_huge_pages_from_the_start() {
     assert!(ran.stderr.contains("hugepilot: GLIBC_TUNABLES=glibc.malloc.hugetlb=1"), "{ran:?}");
     assert!(ran.stderr.contains("that could be huge") && ran.stderr.contains("heap (glibc.malloc.hugetlb)"), "{ran:?}");
     assert!(ran.stderr.lines().all(|line| line.starts_with("hugepilot: ")), "{ran:?}");
+}
+
+fn smaller_pages_are_given_where_they_are_on() {
+    let Some(_no_larger) = Setting::huge_pages_of("2048kB", "never") else {
+        return eprintln!("skipped: this kernel has one setting for all sizes");
+    };
+    let run = |mode| {
+        // By which glibc decides whether to ask.
+        let _general = Setting::huge_pages("madvise");
+        let _size = Setting::huge_pages_of("64kB", mode).expect("it has more than one size");
+        // Without this limit the pilot would promote to 2 MiB.
+        launch("--pages 64K --heap --require 90 --max-huge 0", STEPS)
+    };
+    let (ran, launch) = run("madvise");
+    assert!(ran.status.success() && percent(&launch) >= 90.0, "{ran:?} {launch}");
+    assert!(number(&launch["largest"], "smaller_bytes") >= SIZE / 10 * 9, "{launch}");
+    assert!(ran.stderr.contains("on pages below 2 MiB"), "{ran:?}");
+    let (ran, launch) = run("never");
+    assert_eq!(ran.status.code(), Some(3), "{ran:?}");
+    assert_eq!(list(&launch, "rest"), ["switched_off"], "{launch}");
+    assert!(
+        ran.stderr.contains("echo madvise > /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled"),
+        "{ran:?}"
+    );
 }
 
 fn who_has_no_rights_gets_all_but_the_pilot() {

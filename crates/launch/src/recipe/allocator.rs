@@ -1,5 +1,7 @@
 //! The heap: puts an allocator's memory on huge pages through the allocator's own settings.
 
+use heat::units::HUGE_PAGE;
+
 use crate::program::{Allocator, JEMALLOC_OPTIONS, Linking, MIMALLOC_OPTION, ProgramFamily, TCMALLOC_OPTION, TUNABLE};
 use crate::recipe::{Context, List, Memory, MemoryMechanism, Recipe, Remark, forks};
 use crate::request::PageKind;
@@ -46,7 +48,7 @@ fn mimalloc(recipe: &mut Recipe, context: Context<'_>) {
     let name = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
     match context.request.pages {
         // 2 means transparent ones only; before mimalloc 2.2 it meant the same as 1.
-        PageKind::Transparent => {
+        PageKind::Transparent | PageKind::Smaller(_) => {
             recipe.set(context, name, "2".to_owned(), "mimalloc asks for transparent huge pages", Some(by));
         }
         PageKind::Giant if available > 0 => {
@@ -113,7 +115,7 @@ fn glibc(recipe: &mut Recipe, context: Context<'_>) {
     let settings = tunables(pages);
     let words: Vec<(&str, String)> = settings.iter().map(|(name, value)| (*name, format!("{name}={value}"))).collect();
     let why = match pages {
-        PageKind::Transparent => {
+        PageKind::Transparent | PageKind::Smaller(_) => {
             "malloc asks for huge pages; blocks below 2 MiB share them instead of being mapped one by one"
         }
         PageKind::Huge => "malloc takes pages of 2 MiB from the pool, and ordinary ones where it has none left",
@@ -132,7 +134,7 @@ fn glibc(recipe: &mut Recipe, context: Context<'_>) {
 /// glibc 2.35 and 2.36 compare the machine's setting with one byte more than they have read; a lazily bound call has left that byte on
 /// the stack. In half of all starts a program did not recognise `madvise`, and got no huge pages.
 fn honour_madvise(recipe: &mut Recipe, context: Context<'_>) {
-    if context.machine.transparent.as_deref() == Some("madvise") {
+    if context.machine.general.as_deref() == Some("madvise") {
         let why = "glibc 2.36 misreads the setting `madvise` in some starts, but not once all calls are bound";
         recipe.set(context, "LD_BIND_NOW", "1".to_owned(), why, None);
     }
@@ -140,7 +142,8 @@ fn honour_madvise(recipe: &mut Recipe, context: Context<'_>) {
 
 /// Tunables of glibc (GNU libc manual, "Memory Allocation Tunables"), the most important first.
 fn tunables(pages: PageKind) -> Vec<(&'static str, u64)> {
-    let size = pages.size().0;
+    // Blocks below this share pages, whatever their size is.
+    let size = pages.size().0.max(HUGE_PAGE);
     let huge = if pages.is_reserved() { size } else { 1 };
     // By default malloc maps each block of 128 KiB or more separately, which is too small for a huge page. For pool pages glibc 2.39
     // sets the first of these itself. The second is the value that malloc adapts to: twice as much.

@@ -14,6 +14,10 @@ pub(super) fn all(context: Context<'_>) -> Vec<Remark> {
     let mut remarks = Vec::new();
     match context.request.pages {
         PageKind::Transparent => remarks.extend(switched_off(context)),
+        PageKind::Smaller(_) => {
+            remarks.extend(switched_off(context).or_else(|| not_asked_for(context)));
+            remarks.push(larger_first(context));
+        }
         PageKind::Huge | PageKind::Giant => remarks.extend(pool(context)),
     }
     let hook_is_gone = context.program.has_tunable == Some(true);
@@ -30,15 +34,44 @@ fn switched_off(context: Context<'_>) -> Option<Remark> {
     match context.machine.transparent.as_deref() {
         Some("always" | "madvise") => None,
         Some(_) => Some(Remark::new(
-            "transparent huge pages are switched off on this machine (never): what the program asks for is refused, and only the pilot \
-             promotes, where page walks pay for it",
-            format!("echo madvise > /{DIRECTORY}/enabled"),
+            format!(
+                "transparent huge pages {}are switched off on this machine (never): what the program asks for is refused, and only the \
+                 pilot promotes, where page walks pay for it",
+                of_size(context.request.pages)
+            ),
+            format!("echo madvise > /{}", context.machine.setting),
         )),
         None => Some(Remark::new(
             "this kernel has no transparent huge pages",
             "boot one that was built with CONFIG_TRANSPARENT_HUGEPAGE, or take pages from a pool: --pages 2M",
         )),
     }
+}
+
+fn of_size(pages: PageKind) -> String {
+    if matches!(pages, PageKind::Smaller(_)) { format!("of {pages} ") } else { String::new() }
+}
+
+/// glibc, jemalloc and the JVM ask for no size where the general mode is another one.
+fn not_asked_for(context: Context<'_>) -> Option<Remark> {
+    let (own, general) = (context.machine.transparent.as_deref()?, context.machine.general.as_deref()?);
+    (own == "madvise" && general != "madvise").then(|| {
+        Remark::new(
+            format!(
+                "pages of {} are given to programs that ask, and allocators ask only where the general mode is madvise; it is {general}",
+                context.request.pages
+            ),
+            format!("echo madvise > /{DIRECTORY}/enabled"),
+        )
+    })
+}
+
+fn larger_first(context: Context<'_>) -> Remark {
+    let pages = context.request.pages;
+    Remark::note(format!(
+        "the kernel gives pages of {pages} where it gives none of 2 MiB: `--pages thp` gets both, as far as their settings allow it \
+         (`hugepilot doctor` shows them)"
+    ))
 }
 
 fn pool(context: Context<'_>) -> Vec<Remark> {

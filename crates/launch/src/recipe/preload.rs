@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::program::ProgramFamily;
 use crate::recipe::obstacle::to_preloading;
 use crate::recipe::{Context, Covered, Memory, MemoryMechanism, Recipe, Remark, Variable, forks};
-use crate::request::Want;
+use crate::request::{PageKind, Want};
 
 /// The loader's list of libraries to load first.
 const PRELOAD: &str = "LD_PRELOAD";
@@ -39,7 +39,9 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
         recipe.variables.push(Variable { name, value, why: why.to_owned(), by });
     };
     set(PRELOAD, value, "hugepilot's library places what the program maps itself", None);
-    set("HUGEPILOT_PAGES", request.pages.word().to_owned(), "on which pages", None);
+    // Which size of transparent ones it gets, the kernel decides.
+    let pages = if request.pages.is_reserved() { request.pages } else { PageKind::Transparent };
+    set("HUGEPILOT_PAGES", pages.to_string(), "on which pages", None);
     for memory in wanted {
         let (name, value, why) = match memory {
             Memory::Shm => ("HUGEPILOT_SHM", "1", "shared memory"),

@@ -43,6 +43,8 @@ pub(super) fn machine(transparent: &str, available: u64) -> MachineFacts {
     MachineFacts {
         aligns_shared_memory: false,
         transparent: Some(transparent.to_owned()),
+        setting: "sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
+        general: Some(transparent.to_owned()),
         pool: Some(pool),
         mount: Some("/dev/hugepages".into()),
         limits: Vec::new(),

@@ -37,7 +37,7 @@ fn java(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     };
     let name = "-XX:+UseTransparentHugePages";
     let (words, name) = match context.request.pages {
-        PageKind::Transparent => (vec![(name, name.to_owned())], name),
+        PageKind::Transparent | PageKind::Smaller(_) => (vec![(name, name.to_owned())], name),
         PageKind::Huge => (large("2m"), "-XX:+UseLargePages"),
         PageKind::Giant => (large("1g"), "-XX:+UseLargePages"),
     };

@@ -47,6 +47,9 @@ impl GainPercent {
 pub struct SavedWork {
     /// Page walks a second.
     pub walks_saved_per_second: f64,
+    /// All page walks a second on base pages, by which one is rated; None in records of the first versions, which did not tell: those saved.
+    #[serde(default)]
+    pub base_walks_per_second: Option<f64>,
     /// The factor by which the program may walk more often while nobody observes it.
     pub most_times_as_often: f64,
     /// The share of these walks that is certain.
@@ -62,6 +65,7 @@ impl SavedWork {
     pub fn of(plan: &Plan) -> Self {
         Self {
             walks_saved_per_second: plan.walks_saved_per_second(),
+            base_walks_per_second: Some(plan.base_walks_per_second()),
             most_times_as_often: plan.most_times_as_often(),
             certain_share: plan.certain_share(),
             scattered_share: plan.walks.scattered,
@@ -77,11 +81,14 @@ impl SavedWork {
 /// scattered, the range is that of such walks; otherwise that of all kinds.
 pub fn expected_gain(saved: &SavedWork, cost: &WalkCost, busy_cpus: Option<f64>) -> Option<GainPercent> {
     let busy = busy_cpus.filter(|&cpus| cpus > 0.0)?;
-    let walks = saved.walks_saved_per_second / busy;
-    let [low, likely, high] = match saved.scattered_share {
-        Some(scattered) => cost.shares(walks, saved.most_times_as_often, scattered),
-        None => cost.shares_of_any_kind(walks),
+    // What a walk costs depends on how often the program walks, however few of its walks are saved.
+    let all = saved.base_walks_per_second.unwrap_or(0.0).max(saved.walks_saved_per_second);
+    let part = if all > 0.0 { saved.walks_saved_per_second / all } else { 0.0 };
+    let shares_of_all = match saved.scattered_share {
+        Some(scattered) => cost.shares(all / busy, saved.most_times_as_often, scattered),
+        None => cost.shares_of_any_kind(all / busy),
     };
+    let [low, likely, high] = shares_of_all.map(|share| part * share);
     let faults = saved.faults_saved_per_second * cost.page_fault_ns * 1e-9 / busy;
     let percent = |share: f64, faults: f64| {
         let share = (share + faults).min(MOST_COUNTED);
@@ -141,6 +148,18 @@ mod tests {
         near(gain(1e6).likely, 100.0 * 0.15 / 0.85);
         near(gain(2.5e6).likely, 100.0 * 0.25 / 0.75);
         near(gain(5e7).likely, 100.0 * 0.2 / 0.8);
+    }
+
+    #[test]
+    fn a_part_of_the_walks_gains_that_part_of_their_time() {
+        // One of a hundred regions, of a program that walks as fast as it can.
+        let all = SavedWork::of(&accessed(5e7, 5e7, Some(1.0)));
+        let part = SavedWork { walks_saved_per_second: 5e5, ..all };
+        let [all, part] = [all, part].map(|saved| expected_gain(&saved, &COST, Some(1.0)).unwrap());
+        let share = |gain: f64| gain / (100.0 + gain);
+        for (all, part) in [(all.low, part.low), (all.likely, part.likely), (all.high, part.high)] {
+            near(share(part), share(all) / 100.0);
+        }
     }
 
     #[test]

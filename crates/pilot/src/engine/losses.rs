@@ -17,7 +17,7 @@ const WORTH_RELIEF: u16 = 64;
 
 impl Member {
     /// What is on record is lost; what somebody gave back, as a trial does between its windows, is on record no more. To be called before anything is
-    /// promoted, which drops from the record what is lost. Returns how many regions are.
+    /// promoted, which drops from the record what is lost. Returns how many regions were lost.
     pub(super) fn note_losses(&mut self, process: Process, heat: &Heat, pilot: &mut Pilot<'_>) -> u64 {
         let (now, lost) = (pilot.now(), self.past.lost());
         let mut gone = self.past.notice(heat, now);

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use heat::units::{Address, Bytes, HUGE_PAGE, Nanos};
-use heat::{Heat, Snapshot};
+use heat::{Heat, PageSizes, Snapshot};
 use hugepilot_os::stop::Stop;
 use kernel::process::ProcessStatus;
 use kernel::target::Process;
@@ -57,6 +57,8 @@ pub(super) struct Member {
     /// Its private memory.
     pub(super) private_rss: Bytes,
     pub(super) page_tables: Bytes,
+    /// Memory on huge pages below 2 MiB at its last scan; None if unknown.
+    pub(super) smaller_pages: Option<PageSizes>,
     /// On shared memory, summed over all processes that map it, at its last scan.
     pub(super) faults_per_second: f64,
     pub(super) parent: u32,
@@ -112,6 +114,7 @@ impl Member {
             shared_rss: Bytes(0),
             private_rss: Bytes(0),
             page_tables: Bytes(0),
+            smaller_pages: None,
             faults_per_second: 0.0,
             parent: 0,
             weight,
@@ -293,6 +296,7 @@ impl Member {
         self.address_space = heat.address_space;
         self.rss = heat.rss;
         self.view = SharedView::of(&heat);
+        self.smaller_pages = pilot.world.smaller_pages(&heat);
         let mut before = Snapshot::of(&heat, pilot.page_tables(process));
         before.walks_per_second = before.walks_per_second.filter(|_| self.mode != PilotMode::Guest);
         self.first = self.first.or((!self.acted).then_some(before));
@@ -426,8 +430,8 @@ impl Member {
     ) -> Result<(), ObserveError> {
         let mut unfinished = std::mem::take(&mut self.unfinished);
         let now = pilot.survey(process)?;
-        pilot_summary.counts.lost += self.note_losses(process, &now, pilot);
         unfinished.check(&now, self.quota.map(|quota| quota.saturating_sub(self.huge())))?;
+        pilot_summary.counts.lost += self.note_losses(process, &now, pilot);
         let regions: Vec<(Address, Promoted)> = unfinished.decisions().iter().map(on_record).collect();
         let acted = promote(process, &now, &regions, turn, pilot, pilot_summary);
         self.remember(unfinished.decisions().iter(), &acted.results, pilot.now());

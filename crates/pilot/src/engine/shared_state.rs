@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heat::units::{Address, Bytes, Nanos};
-use heat::{HeldBack, RefusalReason, TrackerKind};
+use heat::{HeldBack, PageSizes, RefusalReason, TrackerKind};
 use hugepilot_os::stop::Stop;
 use kernel::target::Process;
 use reclaim::ReclaimState;
@@ -179,6 +179,9 @@ pub struct TargetState {
     pub walks_saved_per_second: f64,
     /// Page faults a second on shared memory that huge pages would save, of all processes that map it, at the last scan.
     pub faults_per_second: f64,
+    /// Memory on huge pages of 8 KiB to 1 MiB at the last scan, by their size; None if unknown.
+    #[serde(default)]
+    pub smaller_huge_bytes: Option<PageSizes>,
     /// Memory that its page tables take.
     pub page_tables_bytes: Bytes,
     /// Time since the last scan; None if it has not been scanned yet.

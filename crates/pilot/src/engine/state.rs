@@ -92,6 +92,7 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         walks_per_second: last.walks_per_second,
         walks_saved_per_second: member.past.held().fold(0.0, |sum, held| sum + held.worth),
         faults_per_second: member.faults_per_second,
+        smaller_huge_bytes: member.smaller_pages.clone(),
         page_tables_bytes: member.page_tables,
         scanned_ns_ago: member.scanned_at.map(|at| Nanos::from_duration(now - at)),
         next_scan_in_ns: Nanos::from_duration(member.next_scan.saturating_duration_since(now)),

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use heat::units::{Address, Bytes, Nanos, Pages, Slowdown};
-use heat::{Heat, MemoryState, PageSet, TrackerKind};
+use heat::{Heat, MemoryState, PageSet, PageSizes, TrackerKind};
 use hugepilot_os::nodes::PinnedTo;
 use hugepilot_os::run_directory::RUN_DIRECTORY;
 use hugepilot_os::stop::{Stop, Stopped};
@@ -216,6 +216,10 @@ impl World for Machine {
 
     fn complete(&self, heat: &mut Heat) {
         populated::complete(&self.root, heat);
+    }
+
+    fn smaller_pages(&self, heat: &Heat) -> Option<PageSizes> {
+        observe::about_on_smaller_huge_pages(&self.root, heat).ok()
     }
 
     fn walked_pages(&mut self, process: Process) -> Option<Pages> {

@@ -70,11 +70,11 @@ fn an_hour(split_each_minute: usize) -> Hour {
 #[test]
 fn who_splits_some_is_promoted_and_who_splits_all_is_left_alone() {
     let calm = an_hour(1);
-    assert!(calm.held > REGIONS * 9 / 10 && !calm.left_alone, "{calm:?}");
+    assert!(calm.held > REGIONS * 9 / 10 && !calm.left_alone, "after an hour: lost: {calm:?}");
     // What the last minutes split may not have been seen yet.
-    assert!((MINUTES - 3..=MINUTES).contains(&calm.lost), "{calm:?}");
+    assert!((MINUTES - 3..=MINUTES).contains(&calm.lost), "after an hour: lost: {calm:?}");
     let wild = an_hour(REGIONS as usize);
-    assert!(wild.left_alone, "{wild:?}");
+    assert!(wild.left_alone, "after an hour: lost: {wild:?}");
     // All is counted, and what is lost for nothing is less than the program has.
-    assert!(wild.lost == wild.promoted && (1..REGIONS).contains(&wild.lost), "{wild:?}");
+    assert!(wild.lost == wild.promoted && (1..REGIONS).contains(&wild.lost), "after an hour: lost: {wild:?}");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use heat::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
-use heat::{Heat, MemoryState, PageSet, TrackerKind, WalkCost};
+use heat::{Heat, MemoryState, PageSet, PageSizes, TrackerKind, WalkCost};
 use hugepilot_os::stop::{Stop, Stopped};
 use kernel::KernelError;
 use kernel::group_memory::GroupMemory;
@@ -424,6 +424,10 @@ impl World for Handle {
     }
 
     fn complete(&self, _: &mut Heat) {}
+
+    fn smaller_pages(&self, _: &Heat) -> Option<PageSizes> {
+        None
+    }
 
     fn walked_pages(&mut self, process: Process) -> Option<Pages> {
         let machine = &mut *self.0.borrow_mut();

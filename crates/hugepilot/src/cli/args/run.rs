@@ -54,7 +54,7 @@ pub struct RunArgs {
 /// On which pages a program is started.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct LaunchOptions {
-    /// Start it with what puts its memory on huge pages: thp (transparent), 2M or 1G (from a pool); the heap and large mappings, unless some of the next four are given
+    /// Start it with what puts its memory on huge pages: thp (transparent), a smaller size of these such as 64K, 2M or 1G (from a pool); the heap and large mappings, unless some of the next four are given
     #[arg(long, value_name = "KIND", help_heading = FROM_THE_START)]
     pub pages: Option<PageKind>,
     /// What its allocator hands out, by the allocator's own settings

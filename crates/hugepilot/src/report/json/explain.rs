@@ -1,5 +1,6 @@
 //! An explanation: which memory is on huge pages, why the rest is not, and whether more would help.
 
+use heat::PageSizes;
 use pilot::explain::Explained;
 use serde::Serialize;
 
@@ -44,7 +45,8 @@ fn explained(explained: &Explained) -> impl Serialize {
         resident_bytes: explained.resident,
         populated_elsewhere_bytes: explained.elsewhere,
         huge_bytes: explained.huge,
-        smaller_huge_bytes: explained.smaller,
+        smaller_huge_bytes: explained.smaller.as_ref().map(PageSizes::total),
+        smaller_huge_bytes_by_page_bytes: &explained.smaller,
         pages_walked: explained.walked,
         walks_per_second: explained.walks_per_second,
         would_pay_bytes: explained.would_pay(),

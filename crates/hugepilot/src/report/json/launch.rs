@@ -13,7 +13,7 @@ pub(super) fn launch(report: LaunchReport) -> impl Serialize {
     let (recipe, account) = (&report.prepared.recipe, report.account);
     let environment = recipe.variables.iter().map(|variable| (variable.name, &variable.value));
     object! {
-        pages: report.prepared.request.pages.word(),
+        pages: report.prepared.request.pages.to_string(),
         environment: environment.collect::<BTreeMap<_, _>>(),
         arguments: recipe.arguments.iter().flat_map(|insert| &insert.words).collect::<Vec<_>>(),
         obstacles: &recipe.obstacles,
@@ -58,6 +58,7 @@ mod tests {
         let rest = vec![
             NotHugeReason::SwitchedOff,
             NotHugeReason::SwitchedOffForItself(1),
+            NotHugeReason::NotSeen,
             NotHugeReason::PoolEmpty,
             NotHugeReason::PoolUsedUp,
             NotHugeReason::Limited("/a".to_owned()),
@@ -70,7 +71,7 @@ mod tests {
         let (prepared, account) = (prepared_search(), Verification { rest, ..account_of_a_search() });
         let fields = launch(LaunchReport { prepared: &prepared, account: &account });
         assert!(serde_json::to_string(&fields).unwrap().ends_with(
-            r#""rest":["switched_off","switched_off_for_itself","pool_empty","pool_used_up","limited","hindered","not_reached","refused","not_piloted","unknown"]}"#
+            r#""rest":["switched_off","switched_off_for_itself","not_seen","pool_empty","pool_used_up","limited","hindered","not_reached","refused","not_piloted","unknown"]}"#
         ));
     }
 }

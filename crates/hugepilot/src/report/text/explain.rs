@@ -1,7 +1,7 @@
 //! The explanation: which memory is on huge pages, why the rest is not, and whether more would help.
 
-use heat::Meaning;
 use heat::units::{Bytes, HUGE_PAGE};
+use heat::{Meaning, PageSizes};
 use pilot::decide::{GainPercent, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explained;
@@ -23,7 +23,7 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
     let mappings = &report.explanation.mappings;
     let sum = |of: fn(&Explained) -> Bytes| mappings.iter().map(of).sum::<Bytes>();
     let (resident, huge, would_pay) = (sum(|each| each.resident), sum(|each| each.huge), sum(Explained::would_pay));
-    let smaller = match sum(|each| each.smaller.unwrap_or_default()) {
+    let smaller = match sum(|each| each.smaller.as_ref().map_or(Bytes(0), PageSizes::total)) {
         Bytes(0) => String::new(),
         smaller => format!(", and {smaller} on smaller ones"),
     };
@@ -163,10 +163,10 @@ fn name(explained: &Explained) -> String {
 
 fn details(explained: &Explained, meaning: Meaning) -> Vec<String> {
     let mut lines = vec![format!("{} at {}", name(explained), explained.mapping.range.start)];
-    let smaller = explained.smaller.filter(|smaller| *smaller > Bytes(0));
+    let smaller = explained.smaller.as_ref().filter(|smaller| smaller.total() > Bytes(0));
     let elsewhere = Some(explained.elsewhere).filter(|elsewhere| *elsewhere > Bytes(0));
     lines.extend(elsewhere.map(|size| format!("  {size} populated by other processes, and not touched by this one")));
-    lines.extend(smaller.map(|size| format!("  {size} on smaller huge pages (8 KiB to 1 MiB)")));
+    lines.extend(smaller.map(|sizes| format!("  {} on smaller huge pages: {sizes}", sizes.total())));
     lines.extend(explained.not_huge.iter().map(|(&reason, size)| format!("  {size} not huge: {}", why(reason))));
     let told: Vec<&str> = explained.not_huge.keys().map(|&reason| why(reason)).collect();
     // What keeps the kernel from promoting often keeps the pilot from it, too.
@@ -203,7 +203,12 @@ mod tests {
     fn an_explanation_answers_both_questions() {
         let surroundings = Surroundings { enabled: Some("madvise".to_owned()), ..Surroundings::default() };
         let (heat, plan) = (mixed_heat(), mixed_plan());
-        let smaller: Vec<Bytes> = (0..heat.regions.len() as u64).map(|number| Bytes(number << 16)).collect();
+        let sizes = |number: u64| {
+            let mut sizes = PageSizes::default();
+            sizes.add(Bytes(1 << 14 << (number % 3)), Bytes(number << 16));
+            sizes
+        };
+        let smaller: Vec<PageSizes> = (0..heat.regions.len() as u64).map(sizes).collect();
         let explanation = explanation_of(&heat, &plan, Some(&smaller), &surroundings);
         let managers = [MemoryManager::Jemalloc].into();
         let report = ExplainReport {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use heat::units::Pages;
-use heat::{Estimate, Heat, Meaning, SeenMemory, by_mapping};
+use heat::units::{Bytes, Pages};
+use heat::{Estimate, Heat, Meaning, PageSizes, SeenMemory, by_mapping};
 use pilot::words::{count, count_of, meaning, percent, rate, unobserved};
 
 use super::clearing::clearing;
@@ -17,9 +17,9 @@ const HOTTEST: usize = 10;
 /// Characters shown of a mapping's name.
 const NAME_LIMIT: usize = 48;
 
-/// The heat summary.
-pub fn heat(heat: &Heat, canvas: Canvas, detail: Detail) -> String {
-    let mut lines = totals(heat, detail);
+/// The heat summary. `smaller`: memory on huge pages below 2 MiB, where that is known.
+pub fn heat(heat: &Heat, smaller: Option<&PageSizes>, canvas: Canvas, detail: Detail) -> String {
+    let mut lines = totals(heat, smaller, detail);
     if heat.regions.is_empty() {
         lines.push("no memory of the process is present".to_owned());
         return joined(lines);
@@ -30,10 +30,11 @@ pub fn heat(heat: &Heat, canvas: Canvas, detail: Detail) -> String {
     joined(lines) + &heat_map(&heat.regions, canvas)
 }
 
-fn totals(heat: &Heat, detail: Detail) -> Vec<String> {
+fn totals(heat: &Heat, smaller: Option<&PageSizes>, detail: Detail) -> Vec<String> {
     let (present, walked) = (heat.pages_present(), heat.pages_walked());
     let share = percent(walked.0 as f64, present.0 as f64);
     let cost = &heat.cost;
+    let smaller = smaller.filter(|sizes| sizes.total() > Bytes(0)).map_or(String::new(), |sizes| format!("; {sizes}"));
     let busy = heat.busy_cpus.map_or("unknown".to_owned(), |cpus| format!("{cpus:.2} CPUs"));
     let unobserved = heat.pages_unobserved();
     let sampling = heat.sample.and_then(|sample| error(&sample.pages_walked)).unwrap_or_default();
@@ -46,7 +47,7 @@ fn totals(heat: &Heat, detail: Detail) -> Vec<String> {
             walked.bytes(),
             count(walked.0)
         ),
-        format!("  huge pages   {}", heat.huge_bytes()),
+        format!("  huge pages   {}{smaller}", heat.huge_bytes()),
         format!("  busy         {busy}"),
     ];
     if detail == Detail::Full {
@@ -137,15 +138,19 @@ mod tests {
 
     #[test]
     fn a_heat_reads_from_totals_to_regions() {
-        insta::assert_snapshot!(heat(&mixed_heat(), PLAIN, Detail::Full));
-        assert!(!heat(&mixed_heat(), PLAIN, Detail::Usual).contains("observing "));
+        insta::assert_snapshot!(heat(&mixed_heat(), None, PLAIN, Detail::Full));
+        assert!(!heat(&mixed_heat(), None, PLAIN, Detail::Usual).contains("observing "));
+        let mut smaller = PageSizes::default();
+        smaller.add(Bytes(1 << 16), Bytes(1 << 20));
+        let told = heat(&mixed_heat(), Some(&smaller), PLAIN, Detail::Usual);
+        assert!(told.contains("huge pages   2 MiB; 1 MiB on pages of 64 KiB\n"), "{told}");
     }
 
     #[test]
     fn accessed_bits_are_said_to_be_an_upper_bound() {
-        let text = heat(&Heat { meaning: Meaning::Accessed, ..mixed_heat() }, PLAIN, Detail::Usual);
+        let text = heat(&Heat { meaning: Meaning::Accessed, ..mixed_heat() }, None, PLAIN, Detail::Usual);
         assert!(text.contains("bits mean accessed: page walks are at most this. The TLB was flushed"), "{text}");
-        assert!(!heat(&mixed_heat(), PLAIN, Detail::Usual).contains("accessed:"));
+        assert!(!heat(&mixed_heat(), None, PLAIN, Detail::Usual).contains("accessed:"));
     }
 
     #[test]
@@ -159,7 +164,7 @@ mod tests {
         };
         let walks = Walks { at_least_per_second: 31.25e3, ..Walks::default() };
         let sampled = Heat { meaning: Meaning::Accessed, sample: Some(sample), walks, ..mixed_heat() };
-        let text = heat(&sampled, PLAIN, Detail::Usual);
+        let text = heat(&sampled, None, PLAIN, Detail::Usual);
         let told = "page walks   1.20 M/s (+-8 %, from a sample of 2 GiB of 64 GiB; at least 1.00 M/s)";
         assert!(text.contains(told), "{text}");
         assert!(text.contains("(4,000,000 pages +-8 %, "), "{text}");
@@ -179,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_empty_process_says_so() {
-        let text = heat(&heat_of(Vec::new()), PLAIN, Detail::Usual);
+        let text = heat(&heat_of(Vec::new()), None, PLAIN, Detail::Usual);
         assert!(text.ends_with("no memory of the process is present\n"), "{text}");
     }
 }

@@ -97,14 +97,21 @@ pub fn account(report: &LaunchReport) -> String {
     let sample = account.seen.largest;
     let mut lines = Vec::new();
     match account.percent() {
-        None => lines
-            .push("no memory that could be huge was seen: there was less than 2 MiB, or it went too soon".to_owned()),
+        None => lines.push(
+            "no memory that could be huge was seen: there was less than a huge page, or it went too soon".to_owned(),
+        ),
         Some(_) => {
             let sums = sums(sample.processes);
             let share = percent(sample.huge().0 as f64, sample.could.0 as f64);
             let by: Vec<String> = account.by.iter().map(|(by, bytes)| format!("{bytes} {}", who(by))).collect();
+            let smaller = sample.smaller.filter(|smaller| *smaller > Bytes(0));
+            let smaller = smaller.map_or(String::new(), |smaller| format!("; {smaller} of it on pages below 2 MiB"));
             let by = if by.is_empty() { String::new() } else { format!(": {}", by.join(", ")) };
-            lines.push(format!("of {} that could be huge {} ({share}) was{sums}{by}", sample.could, sample.huge()));
+            lines.push(format!(
+                "of {} that could be huge {} ({share}) was{sums}{by}{smaller}",
+                sample.could,
+                sample.huge()
+            ));
         }
     }
     if account.faults_saved() > 0 {
@@ -136,10 +143,11 @@ fn mechanism(mechanism: &MemoryMechanism) -> String {
 
 fn why(reason: &NotHugeReason) -> String {
     match reason {
-        NotHugeReason::SwitchedOff => "transparent huge pages are switched off on this machine".to_owned(),
+        NotHugeReason::SwitchedOff => "such transparent huge pages are switched off on this machine".to_owned(),
         NotHugeReason::SwitchedOffForItself(processes) => {
             format!("{processes} of its processes switched transparent huge pages off for themselves (PR_SET_THP_DISABLE); a pool's they may have")
         }
+        NotHugeReason::NotSeen => "only root (CAP_SYS_ADMIN) sees what is on smaller huge pages".to_owned(),
         NotHugeReason::PoolEmpty => "the pool had nothing to give out when the program started".to_owned(),
         NotHugeReason::PoolUsedUp => "the pool had too few left; a larger one would serve more (hugepilot pool set)".to_owned(),
         NotHugeReason::Limited(group) => format!("control group {group} may have less of the pool than was wanted"),

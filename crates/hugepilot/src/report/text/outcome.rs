@@ -96,8 +96,8 @@ pub fn pilot_summary(report: &PilotReport) -> String {
     };
     let huge = report.after.map_or("an unknown amount".to_owned(), |after| after.huge.to_string());
     let if_any = |regions, done| if regions > 0 { format!(", {} {done}", count(regions)) } else { String::new() };
-    let (given_back, refused) =
-        (if_any(report.given_back, "given back"), if_any(outcome.refused.len() as u64, "refused"));
+    let given_back = if_any(report.given_back, "given back");
+    let (lost, refused) = (if_any(report.lost, "lost again"), if_any(outcome.refused.len() as u64, "refused"));
     let share = percent(report.pilot.seconds(), report.elapsed.seconds());
     let sums = sums(report.processes);
     let mut lines = match (report.before, report.too_small) {
@@ -112,7 +112,10 @@ pub fn pilot_summary(report: &PilotReport) -> String {
         (None, None) => Vec::new(),
         (Some(_), _) => vec![
             format!("page walks {} before, {} after{sums}", walks(&report.before), walks(&report.after)),
-            format!("{huge} on huge pages, {} promoted{given_back}{refused}", count_of(outcome.applied, "region")),
+            format!(
+                "{huge} on huge pages, {} promoted{given_back}{lost}{refused}",
+                count_of(outcome.applied, "region")
+            ),
             format!("memory grown by {}", report.growth),
         ],
     };
