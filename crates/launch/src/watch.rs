@@ -159,7 +159,7 @@ fn on_smaller_pages(root: &Root, pid: u32) -> Option<Bytes> {
     let all: u64 = lines.iter().map(|line| numbers(line).end - numbers(line).start).sum();
     let step = all.div_ceil(MOST_REGIONS).max(1);
     // Neighbours may share a region, which counts once.
-    let starts: BTreeSet<u64> = lines.iter().flat_map(|line| numbers(line).step_by(step as usize)).collect();
+    let starts: BTreeSet<u64> = lines.iter().flat_map(numbers).step_by(step as usize).collect();
     let starts = starts.into_iter().map(|number| Address(number * HUGE_PAGE));
     let sizes = observe::on_smaller_huge_pages(root, pid, starts).ok()?;
     Some(Bytes(sizes.iter().map(PageSizes::total).sum::<Bytes>().0 * step))
