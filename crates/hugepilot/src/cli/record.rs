@@ -103,6 +103,8 @@ pub(super) fn follow(
             Ok(moment) => take(moment)?,
             // The process now runs another program, whose memory is observed as well.
             Err(ObserveError::Exec { .. }) => {}
+            // Its memory goes before the process counts as ended.
+            Err(ObserveError::Exited { .. }) => break,
             Err(_) if stop.requested() || target.handle().has_exited() => break,
             Err(error) => return Err(error.into()),
         }
