@@ -246,6 +246,9 @@ impl Fleet {
         for member in ended.iter().filter_map(|process| self.members.remove(process)) {
             self.pilot_summary.add_program(&member.summary());
         }
+        if !ended.is_empty() {
+            self.divide(pilot.allowance.max_huge, pilot.now());
+        }
         // Measured in CPU time, not wall time: on a busy machine, where a census waits for its turn, new processes would wait for minutes.
         let cost = pilot.world.cpu_time().saturating_sub(cpu_before).duration();
         self.next_census = pilot.now() + CENSUS.max(cost * REST_AFTER).min(LATEST_CENSUS);
@@ -469,7 +472,7 @@ impl Fleet {
         member.forecast = None;
         member.claim = Demand { weight: member.weight, ..claim(heat, &member.limits(limits.clone()), &member.past) };
         member.limit_claim(most_of_its_own);
-        self.divide(pilot.allowance.max_huge);
+        self.divide(pilot.allowance.max_huge, pilot.now());
         let member = &self.members[&process];
         let plan = decide(heat, &member.limits(limits), &member.past);
         tracing::debug!(pid = process.pid, "decided: {:?}", plan.counts());

@@ -18,12 +18,13 @@ pub(super) fn huge_once<'a>(members: impl Iterator<Item = &'a Member> + Clone) -
     private + Bytes(huge_in_any(members.map(|member| &member.view)).len() as u64 * HUGE_PAGE)
 }
 
-/// A limit counts as used up when less than this fraction (1/n) is left: the next scan tells what may give way.
+/// A limit counts as used up when less than this fraction (1/n) is left: the next scan tells what may give way. So much more is worth a scan.
 const USED_UP: u64 = 16;
 
 impl Fleet {
-    /// Sets each member's quota of a limit that holds for all together.
-    pub(super) fn divide(&mut self, max_huge: Option<SizeOrShare>) {
+    /// Sets each member's quota of a limit that holds for all together. Who lacks huge pages and may now have many more is scanned soon: nobody else
+    /// would wake it, and its own scans are far apart by now.
+    pub(super) fn divide(&mut self, max_huge: Option<SizeOrShare>, now: Instant) {
         let Some(SizeOrShare::Size(all)) = max_huge else {
             self.members.values_mut().for_each(|member| member.quota = None);
             return;
@@ -38,7 +39,11 @@ impl Fleet {
         // What no member can use is open to all.
         let unclaimed = ours - quotas.iter().sum::<u64>();
         for ((member, foreign), quota) in self.members.values_mut().zip(foreign).zip(quotas) {
-            member.quota = Some(foreign + Bytes((quota + unclaimed) * HUGE_PAGE));
+            let quota = foreign + Bytes((quota + unclaimed) * HUGE_PAGE);
+            let had = member.quota.replace(quota).unwrap_or(quota).max(member.huge());
+            if member.lacks_huge_pages() && quota >= had + Bytes(all.0 / USED_UP) {
+                member.scan_soon(now);
+            }
         }
     }
 
@@ -86,26 +91,26 @@ mod tests {
     fn a_limit_for_all_is_divided_whoever_came_first() {
         let all = Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE)));
         let mut fleet = fleet(Fairness::Share, vec![member(100, 0, 0), member(0, 0, 100)]);
-        fleet.divide(all);
+        fleet.divide(all, Instant::now());
         assert_eq!(quotas(&fleet), [50, 50]);
         fleet.rules.fairness = Fairness::Benefit;
-        fleet.divide(all);
+        fleet.divide(all, Instant::now());
         assert_eq!(quotas(&fleet), [100, 0], "nobody moves for equal benefit");
     }
 
     #[test]
     fn what_nobody_uses_may_be_anybodys() {
         let mut fleet = fleet(Fairness::Share, vec![member(10, 0, 5), member(0, 0, 20)]);
-        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
+        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))), Instant::now());
         assert_eq!(quotas(&fleet), [15 + 65, 20 + 65]);
     }
 
     #[test]
     fn huge_pages_of_others_are_not_divided() {
         let mut fleet = fleet(Fairness::Share, vec![member(10, 40, 100), member(0, 0, 100)]);
-        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
+        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))), Instant::now());
         assert_eq!(quotas(&fleet), [70, 30], "30 for each of the 60 that can be moved");
-        fleet.divide(None);
+        fleet.divide(None, Instant::now());
         assert!(fleet.members.values().all(|member| member.quota.is_none()));
     }
 
@@ -113,7 +118,7 @@ mod tests {
     fn whoever_has_too_much_is_scanned_next_while_another_waits() {
         let later = Instant::now() + Duration::from_secs(40);
         let mut fleet = fleet(Fairness::Share, vec![member(100, 0, 0), member(0, 0, 100), member(1, 0, 0)]);
-        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
+        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))), Instant::now());
         fleet.members.values_mut().for_each(|member| member.next_scan = later);
         fleet.expedite_over_quota(Instant::now());
         assert!(fleet.members.values().all(|member| member.next_scan == later), "nobody waits");
@@ -122,6 +127,26 @@ mod tests {
         fleet.expedite_over_quota(Instant::now());
         let soon: Vec<bool> = fleet.members.values().map(|member| member.next_scan < later).collect();
         assert_eq!(soon, [true, true, false]);
+    }
+
+    #[test]
+    fn whoever_lacks_huge_pages_is_scanned_soon_once_it_may_have_more() {
+        let all = Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE)));
+        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(40));
+        let mut fleet = fleet(Fairness::Share, vec![member(50, 0, 50), member(50, 0, 50)]);
+        let is_soon = |fleet: &mut Fleet, others_claim: usize| {
+            fleet.members.get_mut(&process(2)).expect("a member").claim.held.truncate(others_claim);
+            let first = fleet.members.get_mut(&process(1)).expect("a member");
+            first.reasons.regions.insert(crate::decide::Reason::HugeLimit, 50);
+            first.next_scan = later;
+            fleet.divide(all, now);
+            fleet.members[&process(1)].next_scan < later
+        };
+        assert!(!is_soon(&mut fleet, 50), "nothing has changed");
+        fleet.members.get_mut(&process(2)).expect("a member").claim.wanted.clear();
+        assert!(!is_soon(&mut fleet, 48), "two are not worth a scan");
+        assert!(is_soon(&mut fleet, 0));
+        assert!(!is_soon(&mut fleet, 0), "once is enough");
     }
 
     #[test]

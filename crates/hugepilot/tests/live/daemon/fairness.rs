@@ -44,7 +44,8 @@ fn a_late_starter_gets_its_share_and_more_once_the_other_rests() {
         });
         assert!(stays.count() >= 3, "it does not stay so: {}", daemon.status());
         fs::write(rest, "").expect("a file");
-        wait_until("nearly all", || late.huge_bytes() >= 56 * MIB);
+        // Until the one that rests is scanned again, half a minute may pass.
+        wait_for("nearly all", 2 * PATIENCE, || late.huge_bytes() >= 56 * MIB);
         assert!(early.huge_bytes() <= 8 * MIB, "{}", daemon.status());
         early.assert_unharmed();
         late.assert_unharmed();
