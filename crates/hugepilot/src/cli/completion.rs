@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use clap_complete::engine::CompletionCandidate;
 use heat::units::Bytes;
-use kernel::Root;
-use kernel::process::ProcessStatus;
+use kernel::process::{self, ProcessStatus};
+use kernel::{Root, cgroup};
 
 /// As `hugepilot scan`: the TLB nearly covers less.
 const WORTH_IT: Bytes = Bytes(64 << 20);
@@ -23,10 +23,52 @@ pub fn pids() -> Vec<CompletionCandidate> {
 
 /// Names of programs, those with most memory first.
 pub fn names() -> Vec<CompletionCandidate> {
+    by(|status| vec![status.name.clone()])
+}
+
+/// The programs' files.
+pub fn executables() -> Vec<CompletionCandidate> {
+    by(|status| {
+        let file = process::program(&Root::host(), status.tgid).ok();
+        file.and_then(|path| path.to_str().map(str::to_owned)).into_iter().collect()
+    })
+}
+
+/// The systemd units that they belong to.
+pub fn units() -> Vec<CompletionCandidate> {
+    by(|status| named_by_groups(status, |group| cgroup::units(group).next_back()))
+}
+
+/// The containers that they run in.
+pub fn containers() -> Vec<CompletionCandidate> {
+    by(|status| named_by_groups(status, |group| cgroup::containers(group).last()))
+}
+
+/// What names running programs, each name once, those with most memory first.
+fn by(names: impl Fn(&ProcessStatus) -> Vec<String>) -> Vec<CompletionCandidate> {
+    let named = named(chosen(running()), names).into_iter().enumerate();
+    named.map(|(place, (name, status))| candidate(place, name, described(&status))).collect()
+}
+
+fn named(
+    chosen: Vec<ProcessStatus>,
+    names: impl Fn(&ProcessStatus) -> Vec<String>,
+) -> Vec<(String, ProcessStatus)> {
     let mut seen = BTreeSet::new();
-    let statuses = chosen(running()).into_iter().filter(|status| seen.insert(status.name.clone()));
-    let offered = statuses.enumerate();
-    offered.map(|(place, status)| candidate(place, status.name.clone(), own_memory(&status).to_string())).collect()
+    let all = chosen.into_iter().flat_map(|status| {
+        names(&status).into_iter().map(|name| (name, status.clone())).collect::<Vec<_>>()
+    });
+    all.filter(|(name, _)| is_word(name) && seen.insert(name.clone())).collect()
+}
+
+fn named_by_groups(status: &ProcessStatus, name: impl Fn(&str) -> Option<&str>) -> Vec<String> {
+    let groups = cgroup::groups(&Root::host(), status.tgid).unwrap_or_default();
+    groups.iter().filter_map(|group| name(group)).map(str::to_owned).collect()
+}
+
+/// A name that a shell could take for more than a word is not offered.
+fn is_word(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || "._@+-/:".contains(c))
 }
 
 fn running() -> Vec<ProcessStatus> {
@@ -35,9 +77,8 @@ fn running() -> Vec<ProcessStatus> {
     pids.into_iter().filter_map(|pid| ProcessStatus::read(&root, pid).ok()).collect()
 }
 
-/// Those that are worth it. A name that a shell could take for more than a word is not offered.
+/// Those that are worth it.
 fn chosen(mut running: Vec<ProcessStatus>) -> Vec<ProcessStatus> {
-    let is_word = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "._@+-".contains(c));
     running.retain(|status| own_memory(status) >= WORTH_IT && is_word(&status.name));
     running.sort_by_key(|status| Reverse(own_memory(status)));
     running.truncate(MOST);
@@ -71,6 +112,14 @@ mod tests {
         let offered: Vec<_> = chosen(running).iter().map(described).collect();
         assert_eq!(offered, ["memcached, 2.93 GiB", "java, 500 MiB", "redis, 64 MiB"]);
         assert_eq!(chosen((0..100).map(|pid| status("a", pid, 100)).collect()).len(), MOST);
+    }
+
+    #[test]
+    fn each_name_is_offered_once_for_its_largest_program() {
+        let running = vec![status("postgres", 1, 100), status("java", 2, 500), status("postgres", 3, 900)];
+        let unit = |status: &ProcessStatus| vec![format!("{}.service", status.name), "a b.scope".to_owned()];
+        let offered: Vec<_> = named(chosen(running), unit).into_iter().map(|(name, status)| (name, status.tgid)).collect();
+        assert_eq!(offered, [("postgres.service".to_owned(), 3), ("java.service".to_owned(), 2)]);
     }
 
     #[test]

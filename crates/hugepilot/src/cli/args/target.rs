@@ -18,16 +18,16 @@ pub struct TargetOptions {
     #[arg(long, value_name = "NAME", help_heading = HEADING, add = ArgValueCandidates::new(completion::names))]
     pub name: Option<Pattern>,
     /// Find them by their executable file; a pattern such as '/usr/lib/**/mysqld' will do
-    #[arg(long, value_name = "PATH", help_heading = HEADING)]
+    #[arg(long, value_name = "PATH", help_heading = HEADING, add = ArgValueCandidates::new(completion::executables))]
     pub exe: Option<Pattern>,
     /// Find them by their systemd unit; .service may be left out, and a pattern such as 'postgresql@*' will do
-    #[arg(long, value_name = "UNIT", help_heading = HEADING)]
+    #[arg(long, value_name = "UNIT", help_heading = HEADING, add = ArgValueCandidates::new(completion::units))]
     pub unit: Option<Pattern>,
     /// Find them in a control group and below it: its path as in /proc/PID/cgroup, or its directory
     #[arg(long, value_name = "PATH", help_heading = HEADING)]
     pub cgroup: Option<String>,
     /// Find them in a container: its id, or the first 6 digits of it or more
-    #[arg(long, value_name = "ID", help_heading = HEADING)]
+    #[arg(long, value_name = "ID", help_heading = HEADING, add = ArgValueCandidates::new(completion::containers))]
     pub container: Option<ContainerId>,
     /// Find them by their user, by name or number
     #[arg(long, value_name = "USER", help_heading = HEADING)]
