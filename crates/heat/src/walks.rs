@@ -63,8 +63,8 @@ pub struct EarlyRead {
     lines: u8,
 }
 
-/// One for each of the first delays.
-pub type EarlyReads = [EarlyRead; EARLY];
+/// One while other memory was still being cleared, and one for each of the first delays.
+pub type EarlyReads = [EarlyRead; 1 + EARLY];
 
 /// The reads at 1, 3 and 10 ms.
 pub const EARLY: usize = 3;
@@ -209,7 +209,8 @@ mod tests {
         let mut read_counts = ReadCounts::default();
         read_counts[1] = ReadCount::new(Nanos(1_000_000), walked.len() as u32);
         read_counts[DELAYS.len()] = ReadCount::new(Nanos(100_000_000), in_the_end);
-        Read { early: [early, EarlyRead::default(), EarlyRead::default()], read_counts }
+        let none = EarlyRead::default();
+        Read { early: [none, early, none, none], read_counts }
     }
 
     fn seen(reads: &[Read]) -> impl Iterator<Item = SeenPages<'_>> + Clone {
@@ -257,7 +258,7 @@ mod tests {
         assert_eq!(scattered(seen(&at_random(30, 0.05, 1))), None, "too few walks");
         let late = EarlyRead::new(Nanos(16_000_000), 400, 64).unwrap();
         let late: Vec<Read> =
-            at_random(30, 0.5, 1).into_iter().map(|read| Read { early: [late; EARLY], ..read }).collect();
+            at_random(30, 0.5, 1).into_iter().map(|read| Read { early: [late; 1 + EARLY], ..read }).collect();
         assert_eq!(scattered(seen(&late)), None, "hot memory is full by then");
         assert_eq!(EarlyRead::new(Nanos(66_000_000), 1, 1), None);
     }

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use heat::Region;
 use heat::rate::ReadCount;
+use heat::walks::EarlyRead;
 use heat::units::{Address, Nanos};
 
 use crate::kernel_time::KernelTime;
@@ -28,6 +29,7 @@ struct InterimRead {
     /// The last read within [`AGE`].
     read_at: KernelTime,
     walked: u32,
+    lines: usize,
 }
 
 /// What an interim read found in one region.
@@ -39,6 +41,8 @@ pub(super) struct Seen {
     pub(super) at: KernelTime,
     /// Its accessed pages.
     pub(super) walked: u32,
+    /// Cache lines of its page table with an accessed page.
+    pub(super) lines: usize,
 }
 
 /// The interim reads of one clearing.
@@ -78,11 +82,11 @@ impl InterimReads {
             self.front = seen.index + 1;
             self.fronts.push((seen.index, seen.at));
         }
-        for &Seen { index, at: read_at, walked } in found.iter().filter(|seen| seen.index < self.front) {
+        for &Seen { index, at: read_at, walked, lines } in found.iter().filter(|seen| seen.index < self.front) {
             let region = &mut self.regions[index];
             let passed_at = *region.passed_at.get_or_insert(read_at);
             if read_at.since(passed_at) <= AGE {
-                (region.read_at, region.walked) = (read_at, walked);
+                (region.read_at, region.walked, region.lines) = (read_at, walked, lines);
             } else {
                 self.trail = self.trail.max(index + 1);
             }
@@ -96,9 +100,19 @@ impl InterimReads {
 
     /// What was seen of a region cleared at that time; nothing (no delay) if it was not read early, or read too soon.
     pub(super) fn read_count(&self, index: usize, cleared_at: KernelTime) -> ReadCount {
-        let InterimRead { read_at, walked, .. } = self.regions[index];
-        let delay = read_at.since(cleared_at);
-        if delay >= TOO_SOON { ReadCount::new(delay, walked) } else { ReadCount::default() }
+        let walked = self.regions[index].walked;
+        self.delay(index, cleared_at).map_or(ReadCount::default(), |delay| ReadCount::new(delay, walked))
+    }
+
+    /// The same with the cache lines in which it was.
+    pub(super) fn early_read(&self, index: usize, cleared_at: KernelTime) -> EarlyRead {
+        let InterimRead { walked, lines, .. } = self.regions[index];
+        let delay = self.delay(index, cleared_at);
+        delay.and_then(|delay| EarlyRead::new(delay, walked as usize, lines)).unwrap_or_default()
+    }
+
+    fn delay(&self, index: usize, cleared_at: KernelTime) -> Option<Nanos> {
+        Some(self.regions[index].read_at.since(cleared_at)).filter(|&delay| delay >= TOO_SOON)
     }
 }
 
@@ -118,7 +132,7 @@ mod tests {
             };
             let found: Vec<_> = interim_reads
                 .window()
-                .map(|index| Seen { index, at: KernelTime(now), walked: walked(index) })
+                .map(|index| Seen { index, at: KernelTime(now), walked: walked(index), lines: 0 })
                 .collect();
             interim_reads.note(&found);
         }
@@ -146,14 +160,14 @@ mod tests {
         assert!(interim_reads.window().len() < 400, "{:?}", interim_reads.window());
         assert!(interim_reads.fronts.is_sorted(), "{:?}", interim_reads.fronts);
         let end = interim_reads.window().end;
-        interim_reads.note(&[Seen { index: end - 1, at: KernelTime(1 << 40), walked: 0 }]);
+        interim_reads.note(&[Seen { index: end - 1, at: KernelTime(1 << 40), walked: 0, lines: 0 }]);
         assert_eq!(interim_reads.front, end);
     }
 
     #[test]
     fn what_was_idle_before_passes_unseen_and_what_was_not_read_has_no_early_read() {
         let mut interim_reads = InterimReads::new(&[512, 0, 512]);
-        let seen = |index, walked| Seen { index, at: KernelTime(10_000_000), walked };
+        let seen = |index, walked| Seen { index, at: KernelTime(10_000_000), walked, lines: walked as usize / 2 };
         interim_reads.note(&[seen(0, 512), seen(1, 0), seen(2, 512)]);
         assert_eq!((interim_reads.front, interim_reads.read_count(0, KernelTime(1))), (0, ReadCount::default()));
         interim_reads.note(&[seen(0, 3), seen(1, 0), seen(2, 512)]);
@@ -162,6 +176,9 @@ mod tests {
         let cleared_at = KernelTime(10_000_000 - TOO_SOON.0);
         assert_eq!(interim_reads.read_count(0, cleared_at), ReadCount::new(TOO_SOON, 9));
         assert_eq!(interim_reads.read_count(1, cleared_at), ReadCount::new(TOO_SOON, 0));
-        assert_eq!(interim_reads.read_count(1, KernelTime(cleared_at.0 + 1)), ReadCount::default());
+        assert_eq!(Some(interim_reads.early_read(0, cleared_at)), EarlyRead::new(TOO_SOON, 9, 4));
+        let too_soon = KernelTime(cleared_at.0 + 1);
+        assert_eq!(interim_reads.read_count(1, too_soon), ReadCount::default());
+        assert_eq!(interim_reads.early_read(0, too_soon), EarlyRead::default());
     }
 }

@@ -430,6 +430,7 @@ impl Watch<'_> {
         for (index, region) in regions.iter().enumerate() {
             if let Some(at) = cleared.at(first_byte(region)).filter(|_| !region.huge) {
                 self.read_counts[of_batch.start + index][0] = interim_reads.read_count(index, at);
+                self.early[of_batch.start + index][0] = interim_reads.early_read(index, at);
             }
         }
         self.cost.clear += cleared.took;
@@ -450,7 +451,8 @@ impl Watch<'_> {
         self.reader.read(range, |table| {
             let Some((index, region)) = at.find(table.start) else { return };
             if !region.huge {
-                found.push(Seen { index: index - offset, at: table.read_at, walked: table.pages.accessed() as u32 });
+                let (walked, lines) = (table.pages.accessed() as u32, table.pages.accessed_lines());
+                found.push(Seen { index: index - offset, at: table.read_at, walked, lines });
             }
         })?;
         interim_reads.note(&found);
@@ -478,7 +480,7 @@ impl Watch<'_> {
                 let walked = if region.huge { accessed.min(1) } else { accessed };
                 read_counts[index][1 + number] = ReadCount::new(delay, walked);
                 if number < EARLY {
-                    early[index][number] =
+                    early[index][1 + number] =
                         EarlyRead::new(delay, accessed as usize, table.pages.accessed_lines()).unwrap_or_default();
                 }
                 if is_last {
