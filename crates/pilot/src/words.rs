@@ -73,6 +73,13 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
             "too many huge pages of this mapping were split or released again, each time that it was tried, so that it is left alone for hours; the \
              program's allocator may have a setting for that, which `hugepilot explain` names"
         }
+        Reason::Watched => {
+            "the program's allocator may give memory back by the page, which splits huge pages; it is watched for 45 s first"
+        }
+        Reason::GivenBackByPage => {
+            "the program's allocator gave memory back by the page within the last ten minutes, which splits huge pages; it may have a setting for \
+             that, which `hugepilot explain` names"
+        }
         Reason::AlreadyHuge => "on a huge page already",
         Reason::Obstacle(in_the_way) => obstacle(in_the_way),
         Reason::NotWalked => "no page walk was seen",

@@ -12,6 +12,7 @@ mod keep;
 mod limits;
 mod past;
 mod plan;
+mod settling;
 mod share;
 mod throttle;
 mod trend;

@@ -15,6 +15,7 @@ use heat::{Heat, Region};
 
 use crate::decide::Reason;
 use crate::decide::churn::Churn;
+use crate::decide::settling::Settling;
 
 /// Consecutive scans without access after which a region counts as cold.
 const COLD_AFTER: usize = 3;
@@ -30,6 +31,7 @@ const LONGEST_REST: Duration = Duration::from_secs(20 * 60);
 pub struct Past {
     regions: BTreeMap<Address, Known>,
     churn: Churn,
+    settling: Settling,
     /// When the last scan was.
     now: Option<Instant>,
 }
@@ -96,6 +98,7 @@ impl Past {
     #[must_use]
     pub fn notice(&mut self, heat: &Heat, now: Instant) -> Vec<Address> {
         self.now = Some(now);
+        self.settling.notice(heat, now);
         let find = |start| heat.regions.binary_search_by_key(&start, |region| region.start).ok();
         let mut lost = Vec::new();
         for (&start, known) in self.regions.iter_mut().filter(|(_, known)| known.promoted) {
@@ -125,6 +128,7 @@ impl Past {
     pub fn forget(&mut self) {
         self.regions.clear();
         self.churn.forget();
+        self.settling = Settling::default();
     }
 
     /// A region was promoted, at this many walks a second.
@@ -149,12 +153,18 @@ impl Past {
         self.regions.get(&start).is_some_and(|known| !known.promoted && self.now < known.cooling_down_until)
     }
 
-    /// Why a region must not be promoted yet, for itself or for its mapping; None if it may.
+    /// Why a region must not be promoted yet, for itself, its mapping or its program; None if it may.
     pub fn reason_to_wait(&self, start: Address) -> Option<Reason> {
-        match self.is_cooling_down(start) {
-            true => Some(Reason::CoolingDown),
-            false => self.churn.reason_to_wait(start, self.now?),
+        if self.is_cooling_down(start) {
+            return Some(Reason::CoolingDown);
         }
+        let now = self.now?;
+        self.churn.reason_to_wait(start, now).or(self.settling.reason_to_wait(now))
+    }
+
+    /// When a program that is watched before anything of it is promoted will have been watched for long enough.
+    pub fn is_known_at(&self) -> Option<Instant> {
+        self.settling.is_known_at(self.now?)
     }
 
     /// Promotions that were split or released so far while their mappings stayed, and that nobody gave back.

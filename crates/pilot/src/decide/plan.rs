@@ -113,6 +113,10 @@ pub enum Reason {
     CoolingDown,
     /// Kept: too many huge pages of this mapping were split or released again, each time that it was tried.
     KeptSplitting,
+    /// Kept: its program's allocator may give memory back by the page, and is watched for 45 s before anything is promoted.
+    Watched,
+    /// Kept: its program's allocator gave memory back by the page within the last ten minutes, which splits huge pages.
+    GivenBackByPage,
     /// Kept: no page of it was walked.
     NotWalked,
     /// Kept: memory that the tracker cannot observe; when observing in slices, memory that is locked or mapped by several processes.

@@ -255,7 +255,9 @@ impl Member {
 
     pub(super) fn wait_longer(&mut self, now: Instant) {
         self.interval = (self.interval * 2).min(LATEST);
-        self.next_scan = now + self.rest();
+        let next = now + self.rest();
+        // What is only watched may be promoted as soon as enough is known.
+        self.next_scan = self.past.is_known_at().map_or(next, |known| next.min(known));
     }
 
     /// The time between scans: the interval, or longer where a scan costs much.

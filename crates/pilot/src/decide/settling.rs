@@ -1,0 +1,163 @@
+//! Allocators that give memory back by the page, which splits huge pages.
+//!
+//! Owns: whether a program has one of them, and whether it gives back. Never touches: huge pages that were lost; [`super::Past`] remembers those.
+//!
+//! jemalloc and mimalloc serve many programs that hardly free anything, and some that free in waves. The first gain from huge pages; of the others
+//! nearly every huge page would be split. Which kind a program is shows on base pages, too: so it is watched before anything of it is promoted.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use heat::units::{Address, HUGE_PAGE, PAGES_PER_REGION};
+use heat::{Growth, Heat, Region};
+
+use crate::decide::Reason;
+
+/// How the files of these allocators begin. gperftools' tcmalloc gives back whole spans: of 158 promotions it split two.
+const LIBRARIES: [&str; 2] = ["libjemalloc", "libmimalloc"];
+/// How long a program is watched first: several times jemalloc's decay of ten seconds.
+const WATCHED_FOR: Duration = Duration::from_secs(45);
+/// How long it is left alone after it gave memory back.
+const LEFT_ALONE: Duration = Duration::from_secs(10 * 60);
+/// A region has given back if so many fewer of its pages hold something, and some still do.
+const FEWEST_PAGES: u16 = 4;
+/// A program gives back if more than this share of its regions has,
+const SHARE: f64 = 0.05;
+/// and at least so many.
+const FEWEST_REGIONS: usize = 2;
+/// Of a large program, about so many regions are watched.
+const MOST_REGIONS: usize = 4096;
+
+/// What a program with such an allocator does.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Settling {
+    /// Since when it is watched; None if it has no such allocator.
+    since: Option<Instant>,
+    /// The pages that held something in these regions.
+    held: BTreeMap<Address, u16>,
+    /// When it last gave back.
+    gave_back: Option<Instant>,
+}
+
+impl Settling {
+    /// Records a scan.
+    pub(super) fn notice(&mut self, heat: &Heat, now: Instant) {
+        if !heat.mappings.iter().any(|mapping| is_by_the_page(&mapping.name)) {
+            return *self = Self::default();
+        }
+        self.since = self.since.or(Some(now));
+        let on_base_pages = || heat.regions.iter().filter(|region| !region.huge && region.obstacle.is_none());
+        // By address, so that each scan watches the same ones.
+        let one_in = (on_base_pages().count() / MOST_REGIONS).max(1) as u64;
+        let is_watched = |region: &&Region| (region.start.0 / HUGE_PAGE).is_multiple_of(one_in);
+        let held = on_base_pages().filter(is_watched).map(|region| (region.start, pages_held(region))).collect();
+        let before = std::mem::replace(&mut self.held, held);
+        let known = before.iter().filter_map(|(start, &before)| Some((before, *self.held.get(start)?)));
+        let gave_back = known.clone().filter(|&(before, now)| now > 0 && before >= now + FEWEST_PAGES).count();
+        if gave_back >= FEWEST_REGIONS && gave_back as f64 > known.count() as f64 * SHARE {
+            self.gave_back = Some(now);
+        }
+    }
+
+    /// Why nothing of the program may be promoted now; None if it may.
+    pub(super) fn reason_to_wait(&self, now: Instant) -> Option<Reason> {
+        let since = self.since?;
+        if self.gave_back.is_some_and(|when| now < when + LEFT_ALONE) {
+            Some(Reason::GivenBackByPage)
+        } else {
+            (now < since + WATCHED_FOR).then_some(Reason::Watched)
+        }
+    }
+
+    /// When it will have been watched for long enough; None if it has, or need not be.
+    pub(super) fn is_known_at(&self, now: Instant) -> Option<Instant> {
+        self.since.map(|since| since + WATCHED_FOR).filter(|&known| now < known)
+    }
+}
+
+fn is_by_the_page(mapped: &str) -> bool {
+    let name = mapped.rsplit('/').next().unwrap_or_default();
+    LIBRARIES.iter().any(|library| name.starts_with(library))
+}
+
+/// Pages that the program would miss. What it gave back may be a zero page by now, or be taken by the kernel at any time.
+fn pages_held(region: &Region) -> u16 {
+    let Growth { unpopulated, zero, lazily_freed, .. } = region.growth;
+    (PAGES_PER_REGION as u16).saturating_sub(unpopulated + zero + lazily_freed)
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::samples::{heat_of, huge, region};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A scan of a hundred regions, of which this many lack so many pages.
+    fn scan(lacking: u64, pages: u16, library: &str) -> Heat {
+        let mut heat = heat_of((0..100).map(|at| region(at, 5.0, if at < lacking { pages } else { 0 })).collect());
+        heat.mappings[0].name = library.to_owned();
+        heat
+    }
+
+    const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+
+    #[test]
+    fn an_allocator_that_may_give_back_is_watched_first_and_no_other() {
+        let (mut settling, now) = (Settling::default(), Instant::now());
+        settling.notice(&scan(0, 0, "/usr/lib/libtcmalloc.so.4"), now);
+        assert_eq!((settling.reason_to_wait(now), settling.is_known_at(now)), (None, None));
+        settling.notice(&scan(0, 0, JEMALLOC), now);
+        settling.notice(&scan(0, 0, JEMALLOC), now + 30 * SECOND);
+        assert_eq!(settling.reason_to_wait(now + 44 * SECOND), Some(Reason::Watched));
+        assert_eq!(settling.is_known_at(now + SECOND), Some(now + WATCHED_FOR));
+        let known = now + WATCHED_FOR;
+        assert_eq!((settling.reason_to_wait(known), settling.is_known_at(known)), (None, None));
+    }
+
+    #[test]
+    fn who_gives_back_is_left_alone_for_as_long_as_it_does() {
+        let (mut settling, mut now) = (Settling::default(), Instant::now());
+        for round in 0..40 {
+            // A wave of twenty seconds, and one of as many in which it takes pages again.
+            settling.notice(&scan(50, if round % 2 == 0 { 0 } else { 100 }, JEMALLOC), now);
+            now += 20 * SECOND;
+            assert!(round == 0 || settling.reason_to_wait(now) == Some(Reason::GivenBackByPage), "{round}");
+        }
+        assert_eq!(settling.reason_to_wait(now + LEFT_ALONE), None);
+    }
+
+    #[test]
+    fn whole_regions_single_pages_and_few_regions_are_no_reason() {
+        let found = |before: &Heat, after: &Heat| {
+            let (mut settling, now) = (Settling::default(), Instant::now());
+            settling.notice(before, now);
+            settling.notice(after, now + SECOND);
+            settling.reason_to_wait(now + WATCHED_FOR)
+        };
+        let full = scan(0, 0, JEMALLOC);
+        assert_eq!(found(&full, &scan(50, 512, JEMALLOC)), None, "whole regions split nothing");
+        assert_eq!(found(&full, &scan(50, FEWEST_PAGES - 1, JEMALLOC)), None);
+        assert_eq!(found(&full, &scan(5, 100, JEMALLOC)), None, "5 of 100");
+        assert_eq!(found(&full, &scan(6, 100, JEMALLOC)), Some(Reason::GivenBackByPage));
+        assert_eq!(found(&scan(50, 100, JEMALLOC), &full), None, "it only takes");
+        let mut promoted = scan(50, 100, JEMALLOC);
+        promoted.regions.iter_mut().take(50).zip(0..).for_each(|(region, at)| *region = huge(at, 0.0));
+        assert_eq!(found(&full, &promoted), None);
+    }
+
+    #[test]
+    fn of_a_large_program_a_part_is_watched() {
+        let of = |lacking: u16| {
+            let mut heat = heat_of((0..20_000).map(|at| region(at, 5.0, lacking)).collect());
+            heat.mappings[0].name = JEMALLOC.to_owned();
+            heat
+        };
+        let (mut settling, now) = (Settling::default(), Instant::now());
+        settling.notice(&of(0), now);
+        assert!((MOST_REGIONS..=5000).contains(&settling.held.len()), "{}", settling.held.len());
+        settling.notice(&of(100), now + SECOND);
+        assert_eq!(settling.reason_to_wait(now + WATCHED_FOR), Some(Reason::GivenBackByPage));
+    }
+}
