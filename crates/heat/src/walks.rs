@@ -11,6 +11,8 @@
 //! a line each. Random walks also share lines by chance, more so the denser they are, so the lines seen in each region are compared with those that
 //! as many random walks in it would have touched. Where all pages were walked within milliseconds, walks went along them.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::rate::{DELAYS, ReadCounts};
@@ -50,8 +52,8 @@ impl SeenPages<'_> {
         f64::from(self.read_counts[read].walked) / f64::from(self.observed.max(1))
     }
 
-    fn last_within(&self, delay_us: u16) -> Option<EarlyRead> {
-        self.early.iter().rev().copied().find(|read| (1..=delay_us).contains(&read.delay_us))
+    fn last_within(&self, reads: &Range<usize>, delay_us: u16) -> Option<EarlyRead> {
+        self.early[reads.clone()].iter().rev().copied().find(|read| (1..=delay_us).contains(&read.delay_us))
     }
 }
 
@@ -119,16 +121,22 @@ pub fn certain_share<'a>(
 }
 
 /// How scattered the walks are, by the regions that were read soonest after they were cleared; see [`Walks::scattered`].
+///
+/// Reads during the clearing count only if all others came too late: hot memory, which a program passes within a millisecond, is not yet full then.
 pub fn scattered<'a>(seen: impl Iterator<Item = SeenPages<'a>> + Clone) -> Option<f64> {
-    SOON.into_iter().find_map(|soon| {
-        let (mut walked, mut all, mut scattered) = (0, 0.0, 0.0);
-        for (observed, read) in seen.clone().filter_map(|seen| Some((seen.observed, seen.last_within(soon)?))) {
-            walked += u64::from(read.walked);
-            all += read.walks_per_second();
-            scattered += read.walks_per_second() * read.scattered(observed);
-        }
-        (walked >= ENOUGH).then(|| (scattered / all).clamp(0.0, 1.0))
-    })
+    let by_reads = |reads: Range<usize>| {
+        SOON.into_iter().find_map(|soon| {
+            let (mut walked, mut all, mut scattered) = (0, 0.0, 0.0);
+            let read_soon = |seen: SeenPages<'a>| Some((seen.observed, seen.last_within(&reads, soon)?));
+            for (observed, read) in seen.clone().filter_map(read_soon) {
+                walked += u64::from(read.walked);
+                all += read.walks_per_second();
+                scattered += read.walks_per_second() * read.scattered(observed);
+            }
+            (walked >= ENOUGH).then(|| (scattered / all).clamp(0.0, 1.0))
+        })
+    };
+    by_reads(1..1 + EARLY).or_else(|| by_reads(0..1))
 }
 
 /// Regions that tell whether a program goes along addresses.
@@ -260,6 +268,10 @@ mod tests {
         let late: Vec<Read> =
             at_random(30, 0.5, 1).into_iter().map(|read| Read { early: [late; 1 + EARLY], ..read }).collect();
         assert_eq!(scattered(seen(&late)), None, "hot memory is full by then");
+        let interim = EarlyRead::new(Nanos(900_000), 40, 37).unwrap();
+        let both = |read: Read| Read { early: [interim, late[0].early[1], late[0].early[1], late[0].early[1]], ..read };
+        let both: Vec<Read> = at_random(30, 0.5, 1).into_iter().map(both).collect();
+        assert!(scattered(seen(&both)).unwrap() > 0.9, "what was read during the clearing tells");
         assert_eq!(EarlyRead::new(Nanos(66_000_000), 1, 1), None);
     }
 
