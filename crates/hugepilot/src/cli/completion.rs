@@ -50,14 +50,11 @@ fn by(names: impl Fn(&ProcessStatus) -> Vec<String>) -> Vec<CompletionCandidate>
     named.map(|(place, (name, status))| candidate(place, name, described(&status))).collect()
 }
 
-fn named(
-    chosen: Vec<ProcessStatus>,
-    names: impl Fn(&ProcessStatus) -> Vec<String>,
-) -> Vec<(String, ProcessStatus)> {
+fn named(chosen: Vec<ProcessStatus>, names: impl Fn(&ProcessStatus) -> Vec<String>) -> Vec<(String, ProcessStatus)> {
     let mut seen = BTreeSet::new();
-    let all = chosen.into_iter().flat_map(|status| {
-        names(&status).into_iter().map(|name| (name, status.clone())).collect::<Vec<_>>()
-    });
+    let all = chosen
+        .into_iter()
+        .flat_map(|status| names(&status).into_iter().map(|name| (name, status.clone())).collect::<Vec<_>>());
     all.filter(|(name, _)| is_word(name) && seen.insert(name.clone())).collect()
 }
 
@@ -118,7 +115,8 @@ mod tests {
     fn each_name_is_offered_once_for_its_largest_program() {
         let running = vec![status("postgres", 1, 100), status("java", 2, 500), status("postgres", 3, 900)];
         let unit = |status: &ProcessStatus| vec![format!("{}.service", status.name), "a b.scope".to_owned()];
-        let offered: Vec<_> = named(chosen(running), unit).into_iter().map(|(name, status)| (name, status.tgid)).collect();
+        let offered: Vec<_> =
+            named(chosen(running), unit).into_iter().map(|(name, status)| (name, status.tgid)).collect();
         assert_eq!(offered, [("postgres.service".to_owned(), 3), ("java.service".to_owned(), 2)]);
     }
 

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use heat::Region;
 use heat::rate::ReadCount;
-use heat::walks::EarlyRead;
 use heat::units::{Address, Nanos};
+use heat::walks::EarlyRead;
 
 use crate::kernel_time::KernelTime;
 
