@@ -74,7 +74,7 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
              program's allocator may have a setting for that, which `hugepilot explain` names"
         }
         Reason::Watched => {
-            "the program's allocator may give memory back by the page, which splits huge pages; it is watched for 45 s first"
+            "the program's allocator may give memory back by the page, which splits huge pages; it is watched for 45 to 90 s first"
         }
         Reason::GivenBackByPage => {
             "the program's allocator gave memory back by the page within the last ten minutes, which splits huge pages; it may have a setting for \

@@ -113,7 +113,7 @@ pub enum Reason {
     CoolingDown,
     /// Kept: too many huge pages of this mapping were split or released again, each time that it was tried.
     KeptSplitting,
-    /// Kept: its program's allocator may give memory back by the page, and is watched for 45 s before anything is promoted.
+    /// Kept: its program's allocator may give memory back by the page, and is watched before anything is promoted.
     Watched,
     /// Kept: its program's allocator gave memory back by the page within the last ten minutes, which splits huge pages.
     GivenBackByPage,

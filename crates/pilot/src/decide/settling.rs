@@ -13,16 +13,17 @@ use heat::{Growth, Heat, Region};
 
 use crate::decide::Reason;
 
-/// How the files of these allocators begin. gperftools' tcmalloc gives back whole spans: of 158 promotions it split two.
-const LIBRARIES: [&str; 2] = ["libjemalloc", "libmimalloc"];
-/// How long a program is watched first: several times jemalloc's decay of ten seconds.
-const WATCHED_FOR: Duration = Duration::from_secs(45);
+/// How the files of these allocators begin, and how long a program is watched first: several times jemalloc's decay of ten seconds. mimalloc gave
+/// back later, for the first time a minute after the start of a program that frees half of its memory every forty seconds. gperftools' tcmalloc gives
+/// back whole spans: of 162 promotions it split four.
+const LIBRARIES: [(&str, Duration); 2] =
+    [("libjemalloc", Duration::from_secs(45)), ("libmimalloc", Duration::from_secs(90))];
 /// How long it is left alone after it gave memory back.
 const LEFT_ALONE: Duration = Duration::from_secs(10 * 60);
 /// A region has given back if so many fewer of its pages hold something, and some still do.
 const FEWEST_PAGES: u16 = 4;
-/// A program gives back if more than this share of its regions has,
-const SHARE: f64 = 0.05;
+/// A program gives back if more than this share of its regions has: few in each wave add up to many,
+const SHARE: f64 = 0.01;
 /// and at least so many.
 const FEWEST_REGIONS: usize = 2;
 /// Of a large program, about so many regions are watched.
@@ -31,8 +32,8 @@ const MOST_REGIONS: usize = 4096;
 /// What a program with such an allocator does.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Settling {
-    /// Since when it is watched; None if it has no such allocator.
-    since: Option<Instant>,
+    /// Until when it is watched at least; None if it has no such allocator.
+    known_at: Option<Instant>,
     /// The pages that held something in these regions.
     held: BTreeMap<Address, u16>,
     /// When it last gave back.
@@ -42,10 +43,10 @@ pub(super) struct Settling {
 impl Settling {
     /// Records a scan.
     pub(super) fn notice(&mut self, heat: &Heat, now: Instant) {
-        if !heat.mappings.iter().any(|mapping| is_by_the_page(&mapping.name)) {
+        let Some(watched_for) = heat.mappings.iter().filter_map(|mapping| watched_for(&mapping.name)).max() else {
             return *self = Self::default();
-        }
-        self.since = self.since.or(Some(now));
+        };
+        self.known_at = self.known_at.or(Some(now + watched_for));
         let on_base_pages = || heat.regions.iter().filter(|region| !region.huge && region.obstacle.is_none());
         // By address, so that each scan watches the same ones.
         let one_in = (on_base_pages().count() / MOST_REGIONS).max(1) as u64;
@@ -61,23 +62,24 @@ impl Settling {
 
     /// Why nothing of the program may be promoted now; None if it may.
     pub(super) fn reason_to_wait(&self, now: Instant) -> Option<Reason> {
-        let since = self.since?;
+        let known_at = self.known_at?;
         if self.gave_back.is_some_and(|when| now < when + LEFT_ALONE) {
             Some(Reason::GivenBackByPage)
         } else {
-            (now < since + WATCHED_FOR).then_some(Reason::Watched)
+            (now < known_at).then_some(Reason::Watched)
         }
     }
 
     /// When it will have been watched for long enough; None if it has, or need not be.
     pub(super) fn is_known_at(&self, now: Instant) -> Option<Instant> {
-        self.since.map(|since| since + WATCHED_FOR).filter(|&known| now < known)
+        self.known_at.filter(|&known_at| now < known_at)
     }
 }
 
-fn is_by_the_page(mapped: &str) -> bool {
+/// None if the file is of no such allocator.
+fn watched_for(mapped: &str) -> Option<Duration> {
     let name = mapped.rsplit('/').next().unwrap_or_default();
-    LIBRARIES.iter().any(|library| name.starts_with(library))
+    LIBRARIES.into_iter().find(|(library, _)| name.starts_with(library)).map(|(_, time)| time)
 }
 
 /// Pages that the program would miss. What it gave back may be a zero page by now, or be taken by the kernel at any time.
@@ -102,6 +104,7 @@ mod tests {
     }
 
     const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    const WATCHED_FOR: Duration = Duration::from_secs(45);
 
     #[test]
     fn an_allocator_that_may_give_back_is_watched_first_and_no_other() {
@@ -114,6 +117,10 @@ mod tests {
         assert_eq!(settling.is_known_at(now + SECOND), Some(now + WATCHED_FOR));
         let known = now + WATCHED_FOR;
         assert_eq!((settling.reason_to_wait(known), settling.is_known_at(known)), (None, None));
+        let mut settling = Settling::default();
+        settling.notice(&scan(0, 0, "libmimalloc.so.2.0"), now);
+        assert_eq!(settling.reason_to_wait(now + 89 * SECOND), Some(Reason::Watched));
+        assert_eq!(settling.reason_to_wait(now + 90 * SECOND), None);
     }
 
     #[test]
@@ -139,8 +146,8 @@ mod tests {
         let full = scan(0, 0, JEMALLOC);
         assert_eq!(found(&full, &scan(50, 512, JEMALLOC)), None, "whole regions split nothing");
         assert_eq!(found(&full, &scan(50, FEWEST_PAGES - 1, JEMALLOC)), None);
-        assert_eq!(found(&full, &scan(5, 100, JEMALLOC)), None, "5 of 100");
-        assert_eq!(found(&full, &scan(6, 100, JEMALLOC)), Some(Reason::GivenBackByPage));
+        assert_eq!(found(&full, &scan(1, 100, JEMALLOC)), None, "1 of 100");
+        assert_eq!(found(&full, &scan(2, 100, JEMALLOC)), Some(Reason::GivenBackByPage));
         assert_eq!(found(&scan(50, 100, JEMALLOC), &full), None, "it only takes");
         let mut promoted = scan(50, 100, JEMALLOC);
         promoted.regions.iter_mut().take(50).zip(0..).for_each(|(region, at)| *region = huge(at, 0.0));
