@@ -23,7 +23,7 @@ use crate::tool::{Tool, ToolProcess};
 
 /// Caches fill, and just-in-time compilers come to rest.
 pub(super) const WARMING: Duration = Duration::from_secs(10);
-/// hugepilot has done what it will when nothing more became huge for so long. It watches some allocators for 45 s before it does anything.
+/// hugepilot has done what it will when nothing more became huge for so long. It watches Redis's allocator for 45 s first.
 const STILL: Duration = Duration::from_secs(50);
 /// It gets no more time than that.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -163,8 +163,8 @@ impl Past {
     }
 
     /// When a program that is watched before anything of it is promoted will have been watched for long enough.
-    pub fn is_known_at(&self) -> Option<Instant> {
-        self.settling.is_known_at(self.now?)
+    pub fn is_known_at(&self, now: Instant) -> Option<Instant> {
+        self.settling.is_known_at(now)
     }
 
     /// Promotions that were split or released so far while their mappings stayed, and that nobody gave back.

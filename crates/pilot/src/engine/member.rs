@@ -257,7 +257,7 @@ impl Member {
         self.interval = (self.interval * 2).min(LATEST);
         let next = now + self.rest();
         // What is only watched may be promoted as soon as enough is known.
-        self.next_scan = self.past.is_known_at().map_or(next, |known| next.min(known));
+        self.next_scan = self.past.is_known_at(now).map_or(next, |known| next.min(known));
     }
 
     /// The time between scans: the interval, or longer where a scan costs much.
