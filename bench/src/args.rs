@@ -14,6 +14,7 @@ use crate::io::{
     self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHeapChild, SmallFilesChild, WritersChild,
 };
 use crate::kept::ReportArguments;
+use crate::mapped::{self, MappedArguments};
 use crate::pilot::{self, PilotArguments};
 use crate::postgres::{self, PostgresArguments};
 use crate::printed::{self, RecordArguments};
@@ -40,6 +41,7 @@ Examples:
   hugepilot-bench io --quick                            huge pages to be had while writers fill the page cache
   hugepilot-bench beside memcached -- hugepilot scan     any command beside a program under load
   hugepilot-bench crowd -- hugepilot scan               50 programs while they are scanned
+  hugepilot-bench mapped                                an index of 2 GiB in the page cache, read at random
   hugepilot-bench programs redis chase-dependent        what huge pages gain programs, and what was forecast
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
   hugepilot-bench document --check                      whether docs/results says what the kept results say
@@ -90,6 +92,9 @@ pub enum BenchCommand {
     /// Many programs at once, and how much a command such as `hugepilot scan` slows each of them down.
     #[command(after_help = crowd::EXAMPLES)]
     Crowd(CrowdArguments),
+    /// A large file that is mapped and read at random, on base pages and on huge pages of the page cache.
+    #[command(after_help = mapped::EXAMPLES)]
+    Mapped(MappedArguments),
     /// Runs another command, and keeps what it prints as raw results.
     #[command(after_help = printed::EXAMPLES)]
     Record(RecordArguments),
@@ -175,6 +180,7 @@ impl BenchCommand {
             BenchCommand::Postgres(arguments) => arguments.run(),
             BenchCommand::Programs(arguments) => arguments.run(),
             BenchCommand::Crowd(arguments) => arguments.run(),
+            BenchCommand::Mapped(arguments) => arguments.run(),
             BenchCommand::Record(arguments) => arguments.run(),
             BenchCommand::Io(arguments) => arguments.run(),
             BenchCommand::Beside(arguments) => arguments.run(),

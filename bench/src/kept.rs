@@ -53,6 +53,8 @@ pub enum ResultKind {
     ProgramSetups,
     /// A command beside many programs.
     Crowd,
+    /// A file that is mapped.
+    Mapped,
     /// What another command printed.
     Printed,
     /// Reclaiming memory.
@@ -100,7 +102,7 @@ impl fmt::Display for ResultsBinary {
 }
 
 /// Each kind's name, and the program that reports it; None if none was ever needed, because the report is saved with the raw results.
-const KINDS: [(ResultKind, &str, Option<ResultsBinary>); 16] = [
+const KINDS: [(ResultKind, &str, Option<ResultsBinary>); 17] = [
     (ResultKind::Workloads, "workloads", Some(ResultsBinary::Bench)),
     (ResultKind::Felt, "felt", Some(ResultsBinary::Bench)),
     (ResultKind::Postgres, "postgres", Some(ResultsBinary::Bench)),
@@ -108,6 +110,7 @@ const KINDS: [(ResultKind, &str, Option<ResultsBinary>); 16] = [
     (ResultKind::Programs, "programs", Some(ResultsBinary::Bench)),
     (ResultKind::ProgramSetups, "program-setups", Some(ResultsBinary::Bench)),
     (ResultKind::Crowd, "crowd", Some(ResultsBinary::Bench)),
+    (ResultKind::Mapped, "mapped", Some(ResultsBinary::Bench)),
     (ResultKind::Printed, "record", Some(ResultsBinary::Bench)),
     (ResultKind::Io, "io", Some(ResultsBinary::Bench)),
     (ResultKind::Pilot, "pilot", None),
@@ -136,6 +139,7 @@ impl ResultKind {
             Some("programs") => Some(ResultKind::Programs),
             Some("program-setups") => Some(ResultKind::ProgramSetups),
             Some("crowd") => Some(ResultKind::Crowd),
+            Some("mapped") => Some(ResultKind::Mapped),
             Some("printed") => Some(ResultKind::Printed),
             Some(_) => None,
             None => head.without_name(),

@@ -28,6 +28,7 @@ mod io;
 pub mod kept;
 mod launch;
 pub mod machine;
+mod mapped;
 mod measure;
 pub mod outputs;
 mod pilot;

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::crowd::CrowdRecord;
 use crate::felt::FeltRecord;
 use crate::kept::{ResultKind, ResultsBinary, VERSION, parse, read_text};
+use crate::mapped::MappedRecord;
 use crate::printed::PrintedRecord;
 use crate::programs::{ProgramsRecord, SetupsRecord};
 use crate::record::WorkloadRecord;
@@ -41,6 +42,7 @@ pub fn told_again(json: &str, file: &Path) -> Result<Option<String>> {
         Some(ResultKind::Programs) => parse::<ProgramsRecord>(json, file, VERSION)?.text(),
         Some(ResultKind::ProgramSetups) => parse::<SetupsRecord>(json, file, VERSION)?.text(),
         Some(ResultKind::Crowd) => parse::<CrowdRecord>(json, file, VERSION)?.text(),
+        Some(ResultKind::Mapped) => parse::<MappedRecord>(json, file, VERSION)?.text(),
         Some(ResultKind::Printed) => parse::<PrintedRecord>(json, file, VERSION)?.text(),
         _ => return Ok(None),
     }))
