@@ -235,8 +235,10 @@ pub enum Obstacle {
     Hugetlb,
     /// A device or a mapping made by the kernel (`vdso`, `vvar`, PFN maps).
     Special,
-    /// Backed by an ordinary file.
+    /// Backed by a file that the program may write to, or mapped where no huge page fits.
     File,
+    /// Backed by a file that is only read, and mapped where huge pages fit; they come from the page cache, before the program maps it.
+    ReadOnlyFile,
     /// Shared memory whose offset in its file is not a multiple of 2 MiB where its address is.
     Misaligned,
     /// No single mapping covers the whole 2 MiB.
@@ -409,13 +411,13 @@ impl Heat {
         self.mappings.get(region.mapping_index()?)
     }
 
-    /// The same program as if its shared memory had been mapped where huge pages fit; None if all of it is.
-    pub fn as_if_aligned(&self) -> Option<Heat> {
-        let is_misaligned = |obstacle: &Option<Obstacle>| *obstacle == Some(Obstacle::Misaligned);
-        let mut heat = self.regions.iter().any(|region| is_misaligned(&region.obstacle)).then(|| self.clone())?;
+    /// The same program as if none of these obstacles were in the way, as after a restart with other settings; None if none is.
+    pub fn as_if_without(&self, obstacles: &[Obstacle]) -> Option<Heat> {
+        let is_one = |obstacle: &Option<Obstacle>| obstacle.is_some_and(|obstacle| obstacles.contains(&obstacle));
+        let mut heat = self.regions.iter().any(|region| is_one(&region.obstacle)).then(|| self.clone())?;
         let of_regions = heat.regions.iter_mut().map(|region| &mut region.obstacle);
         let all = of_regions.chain(heat.mappings.iter_mut().map(|mapping| &mut mapping.obstacle));
-        all.filter(|obstacle| is_misaligned(obstacle)).for_each(|obstacle| *obstacle = None);
+        all.filter(|obstacle| is_one(obstacle)).for_each(|obstacle| *obstacle = None);
         Some(heat)
     }
 

@@ -6,6 +6,7 @@
 //! Facts come first ([`program`], [`machine`]), then pure functions of them, so the choice of what to do can be tested without any program.
 #![forbid(unsafe_code)]
 
+pub mod cached_file;
 pub mod counts;
 pub mod machine;
 pub mod manager;

@@ -82,7 +82,8 @@ fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<
         _ if flags & HUGETLB != 0 => Some(Obstacle::Hugetlb),
         _ if holds_stack => Some(Obstacle::Stack),
         _ if flags & NOHUGEPAGE != 0 => Some(Obstacle::NoHugePage),
-        _ if file => Some(Obstacle::File),
+        _ if file && (line.writable || misaligned) => Some(Obstacle::File),
+        _ if file => Some(Obstacle::ReadOnlyFile),
         _ if misaligned => Some(Obstacle::Misaligned),
         _ => None,
     }
@@ -195,13 +196,24 @@ mod tests {
         assert_eq!(obstacle_of("[heap]", 0, 0, &[]), None);
         assert_eq!(obstacle_of("/memfd:cache (deleted)", 7, 0, &[]), Some(Obstacle::Misaligned));
         assert_eq!(obstacle_of("/dev/zero (deleted)", 0, 0, &[]), None);
-        assert_eq!(obstacle_of("/usr/lib/libc.so.6", 7, 0, &[]), Some(Obstacle::File));
+        assert_eq!(obstacle_of("/usr/lib/libc.so.6", 7, 0, &[]), Some(Obstacle::File), "it may be written");
         assert_eq!(obstacle_of("[stack]", 0, GROWSDOWN, &[]), Some(Obstacle::Stack));
         assert_eq!(obstacle_of("", 0, 0, &[Address(0x1ff8)]), Some(Obstacle::Stack));
         assert_eq!(obstacle_of("", 0, NOHUGEPAGE, &[]), Some(Obstacle::NoHugePage));
         assert_eq!(obstacle_of("/anon_hugepage (deleted)", 7, HUGETLB, &[]), Some(Obstacle::Hugetlb));
         assert_eq!(obstacle_of("/dev/mem", 7, PFNMAP, &[]), Some(Obstacle::Special));
         assert_eq!(obstacle_of("[vdso]", 0, 0, &[]), Some(Obstacle::Special));
+    }
+
+    #[test]
+    fn only_what_is_read_and_fits_can_come_from_the_page_cache() {
+        let of = |access: &str, offset: u64| {
+            let text = format!("200000-800000 {access} {offset:x} 08:01 7 /srv/index\n");
+            let flags = [MappingFlags { range: range(0x20_0000, 0x80_0000), flags: 0 }];
+            mappings(maps::parse(&text).unwrap(), &flags, &[], None)[0].obstacle
+        };
+        assert_eq!([of("r--s", 0), of("r-xp", 0x20_0000)], [Some(Obstacle::ReadOnlyFile); 2]);
+        assert_eq!([of("rw-s", 0), of("rw-p", 0), of("r--s", 0x1000)], [Some(Obstacle::File); 3]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Owns: every option, its default and its help. Never touches: what a command does with them.
 
+mod cache;
 mod color;
 mod daemon;
 mod fleet;
@@ -18,6 +19,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 pub use self::reclaim::ReclaimArgs;
+pub use cache::CacheArgs;
 use clap::{Args, Parser, Subcommand};
 pub use color::{ColorArgs, ColorCommand, ColorProbeArgs};
 pub use daemon::{ConfigArgs, PauseArgs, StatusArgs};
@@ -170,6 +172,8 @@ pub enum Command {
     Pool(PoolArgs),
     /// Reclaim memory by what it is used for, so that huge pages can be had
     Reclaim(ReclaimArgs),
+    /// Read files that programs map into the page cache on huge pages
+    Cache(CacheArgs),
     /// Tell how many page colors the caches have, and measure whether they are real
     Color(ColorArgs),
     /// Check what this machine offers, and say how to fix what is missing

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use heat::Obstacle;
 use heat::units::{Bytes, HUGE_PAGE, Slowdown};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
@@ -45,8 +46,8 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
     let (cost, cost_from) = calibrate::walk_cost(family.footprint, terminal::say_measuring);
     let estimator = Estimator::of(cost, &past_trials(&args.forecast), process);
     let would_pay = |plan: &Plan| Bytes(plan.promotions().count() as u64 * HUGE_PAGE);
-    let after_restart = heat.as_if_aligned().map(|aligned| {
-        let plan = Observation::plan_for(&aligned);
+    let after_restart = heat.as_if_without(&[Obstacle::Misaligned, Obstacle::ReadOnlyFile]).map(|restarted| {
+        let plan = Observation::plan_for(&restarted);
         AfterRestart { would_pay: would_pay(&plan), gain: observation.forecast(&plan, &estimator).gain() }
     });
     let executable = PathBuf::from(format!("/proc/{}/exe", process.pid));

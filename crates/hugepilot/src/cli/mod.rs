@@ -4,6 +4,7 @@
 
 pub mod args;
 mod attach;
+mod cache;
 mod color;
 mod completion;
 mod config;
@@ -63,6 +64,7 @@ fn run_command(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Reclaim(args) => reclaim::reclaim(args)?,
         Command::Record(args) => record::record(args)?,
         Command::Replay(args) => replay::replay(args)?,
+        Command::Cache(args) => cache::cache(args)?,
         Command::Color(args) => color::color(args)?,
         Command::Doctor(args) => doctor::doctor(args)?,
         Command::Config(args) => config::config(args)?,

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+mod cache;
 mod clearing;
 mod color;
 mod explain;
@@ -24,6 +25,7 @@ mod status;
 mod trial;
 
 pub use self::reclaim::{reclaim, reclaim_status};
+pub use cache::cache;
 use clearing::clearing;
 pub use color::color;
 pub use explain::explain;
@@ -52,6 +54,7 @@ const VERSION: u32 = 1;
 #[serde(rename_all = "kebab-case")]
 enum ReportKind {
     Attach,
+    Cache,
     ColorProbe,
     Config,
     Explain,
@@ -518,6 +521,7 @@ mod tests {
                 guest_plan(&GuestPlanReport { plan: &samples::guest_plan(), guest: &guest, expectation: None }),
                 promote(&PromoteReport { guest: Some(in_guest), ..samples::promotion(&plan, &outcome) }),
                 fleet_trial(&crate::report::FleetTrialReport { trial: &replica_trial, replicas: &replicas }),
+                super::cache(&samples::cached()),
             ]
             .concat()
         );

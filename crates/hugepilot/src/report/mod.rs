@@ -37,6 +37,7 @@ use heat::statistics::Interval;
 use heat::units::{Bytes, Nanos, Slowdown};
 use heat::{Heat, Mapping, Snapshot, WalkCost, WalkShare};
 use launch::Prepared;
+use launch::cached_file::{CacheError, CachedFile};
 use launch::manager::MemoryManager;
 use launch::verify::Verification;
 use observe::Census;
@@ -62,6 +63,42 @@ pub enum Detail {
     Usual,
     /// Everything.
     Full,
+}
+
+/// Files that were read into the page cache, or dropped from it.
+#[derive(Debug)]
+pub struct CacheReport<'a> {
+    /// Each with what came of it.
+    pub files: &'a [(&'a Path, Result<CacheOutcome, CacheError>)],
+}
+
+impl CacheReport<'_> {
+    /// How many were left as they are.
+    pub fn failed(&self) -> usize {
+        self.files.iter().filter(|(_, outcome)| outcome.is_err()).count()
+    }
+
+    /// Whether files were read, and the kernel gave no huge page for any.
+    pub fn nothing_is_huge(&self) -> bool {
+        let mut read = self.files.iter().filter_map(|(_, outcome)| match outcome {
+            Ok(CacheOutcome::Read(cached)) => Some(cached),
+            _ => None,
+        });
+        let is_refused = |cached: &CachedFile| cached.huge == Bytes(0) && cached.refused > Bytes(0);
+        self.files.iter().any(|(_, outcome)| matches!(outcome, Ok(CacheOutcome::Read(_)))) && read.all(is_refused)
+    }
+}
+
+/// What came of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheOutcome {
+    /// It was read.
+    Read(CachedFile),
+    /// It was dropped.
+    Dropped {
+        /// What stayed nevertheless; None if the kernel does not tell.
+        stays: Option<Bytes>,
+    },
 }
 
 /// A recording that was made.
@@ -133,7 +170,8 @@ pub struct ExplainReport<'a> {
     pub family: Family,
     /// The speed that the plan should gain.
     pub forecast: Forecast,
-    /// What could be promoted if the program were restarted with its shared memory aligned; None if all of it is aligned.
+    /// What could be on huge pages if the program were restarted with its shared memory aligned, and after its files were read on huge pages; None if
+    /// that is nothing more.
     pub after_restart: Option<AfterRestart>,
     /// What a page walk costs.
     pub cost: WalkCost,

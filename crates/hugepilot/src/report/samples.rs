@@ -1,8 +1,10 @@
 //! Plans and outcomes for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-use super::{Expected, PilotReport, PromoteReport, TrialReport};
+use super::{CacheOutcome, CacheReport, Expected, PilotReport, PromoteReport, TrialReport};
 use color::Probe;
 use color::answer::{Answer, ColorObstacle, Finding, Indexing};
 use heat::memory_use::{ByUse, MemoryUse};
@@ -12,6 +14,7 @@ use heat::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
 use heat::{Heat, HeldBack, Mapping, PageSizes, RefusalReason, Region, Shared, Snapshot, TrackerKind, WalkCost};
 use kernel::cache::Cache;
 use launch::Prepared;
+use launch::cached_file::{CacheError, CachedFile};
 use launch::counts::InTheWay;
 use launch::machine::MachineFacts;
 use launch::program::{Linking, Program, ProgramFamily, TUNABLE};
@@ -560,4 +563,26 @@ pub(super) fn replicas_on_trial(each: usize, times: f64) -> (ReplicaTrial, Repli
         Replica { pod: format!("web-{at}"), arm, value: Some(times * (2.0 + 0.02 * (at / 2) as f64)) }
     };
     (trial, Replicas((0..2 * each).map(replica).collect()))
+}
+
+/// One file of each outcome.
+pub(crate) fn cached() -> CacheReport<'static> {
+    static FILES: LazyLock<Vec<(&Path, Result<CacheOutcome, CacheError>)>> = LazyLock::new(|| {
+        let mebibytes = |count: u64| Bytes(count << 20);
+        let (whole, huge, in_use, refused) = (mebibytes(512), mebibytes(300), mebibytes(200), mebibytes(2));
+        let partly = CachedFile { whole, huge, in_use, refused };
+        let written = PathBuf::from("/srv/written");
+        vec![
+            (
+                Path::new("/srv/index"),
+                Ok(CacheOutcome::Read(CachedFile { huge: whole, whole, ..CachedFile::default() })),
+            ),
+            (Path::new("/srv/partly"), Ok(CacheOutcome::Read(partly))),
+            (Path::new("/srv/gone"), Ok(CacheOutcome::Dropped { stays: Some(Bytes(0)) })),
+            (Path::new("/srv/mapped"), Ok(CacheOutcome::Dropped { stays: Some(mebibytes(4)) })),
+            (Path::new("/srv/old-kernel"), Ok(CacheOutcome::Dropped { stays: None })),
+            (Path::new("/srv/written"), Err(CacheError::Written { path: written })),
+        ]
+    });
+    CacheReport { files: &FILES }
 }

@@ -10,6 +10,7 @@
 mod attach;
 #[path = "../../../../tests/attack/mod.rs"]
 mod attack;
+mod cache;
 mod color;
 mod daemon;
 mod damon;
@@ -125,6 +126,7 @@ fn main() -> ExitCode {
         run::trials(),
         launch::trials(),
         attach::trials(),
+        cache::trials(),
         reclaim::trials(),
         daemon::trials(),
         soak::trials(),

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heat::units::{BASE_PAGE, Bytes, PAGES_PER_REGION};
-use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice, SharedView};
 use hugepilot_os::nodes::NodePolicy;
 use hugepilot_os::trial;
 use kernel::Root;
@@ -145,6 +145,8 @@ impl Program {
             "pool" => self.memory.push(AlignedMemory::pooled(bytes(value))?),
             // A whole file, which other processes may map too.
             "file" => self.memory.push(map_file(value)?),
+            // A file that is only read, in a thread, forever.
+            "view" => view_file(value)?,
             // Memory from the allocator, in blocks of 64 KiB, written to.
             "malloc" => self.blocks.extend(allocate(bytes(value))),
             // The same in 16 threads, each with its own heap.
@@ -291,6 +293,19 @@ fn fault() {
 fn map_file(path: &str) -> std::io::Result<AlignedMemory> {
     let file = fs::File::options().read(true).write(true).open(path)?;
     AlignedMemory::of_file(&file, file.metadata()?.len() as usize)
+}
+
+fn view_file(path: &str) -> std::io::Result<()> {
+    let file = fs::File::open(path)?;
+    let mut view = SharedView::map(&file, file.metadata()?.len() as usize)?;
+    let mut read = move || view.bytes().iter().step_by(BASE_PAGE as usize).fold(0, |all: u8, &byte| all ^ byte);
+    std::hint::black_box(read());
+    thread::spawn(move || {
+        loop {
+            std::hint::black_box(read());
+        }
+    });
+    Ok(())
 }
 
 fn bytes(value: &str) -> usize {

@@ -7,6 +7,7 @@ pub(crate) mod faults;
 pub mod file_cache;
 pub mod fork;
 pub mod heap;
+pub mod huge_file;
 pub mod memory;
 pub mod namespaces;
 pub mod nodes;

@@ -4,8 +4,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use heat::Coverage;
 use heat::units::{Bytes, HUGE_PAGE, Nanos};
+use heat::{Coverage, Obstacle};
 use hugepilot_os::stop::{Stop, Stopped};
 use kernel::target::Process;
 use observe::{ObserveError, ObserveOptions};
@@ -114,8 +114,8 @@ impl ObservedProgram {
         let (plan, estimator) = (Observation::plan_for(heat), estimator(observation.family.footprint));
         let times = heat.times_observed();
         let of_all = |observed: Bytes| Bytes((observed.0 as f64 * times) as u64);
-        let after_restart =
-            heat.as_if_aligned().map(|aligned| observation.forecast(&Observation::plan_for(&aligned), &estimator));
+        let aligned = heat.as_if_without(&[Obstacle::Misaligned]);
+        let after_restart = aligned.map(|aligned| observation.forecast(&Observation::plan_for(&aligned), &estimator));
         let walk_share = observation.share_of_walks(&plan, &estimator);
         Self {
             resident: heat.rss,

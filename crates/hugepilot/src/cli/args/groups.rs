@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Inspect, and change nothing", &["scan", "explain", "heat", "record", "replay", "fleet"]),
     ("Act on programs", &["trial", "promote", "give-back", "run", "attach"]),
     ("The service (hugepilotd)", &["status", "pause", "resume", "config"]),
-    ("This host", &["doctor", "pool", "reclaim", "color"]),
+    ("This host", &["doctor", "pool", "cache", "reclaim", "color"]),
 ];
 
 /// The template of the help, in which clap replaces what stands in braces.

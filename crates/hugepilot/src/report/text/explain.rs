@@ -101,10 +101,7 @@ fn family(family: &Family) -> Option<String> {
 
 fn after_restart(restarted: &AfterRestart) -> String {
     let gain = restarted.gain.map_or(String::new(), |gain| format!(", which should gain {}", about(gain)));
-    format!(
-        "after a restart     {} could be on huge pages{gain}; they do not fit where the program has mapped it",
-        restarted.would_pay
-    )
+    format!("after a restart     {} could be on huge pages{gain}; each mapping below says how", restarted.would_pay)
 }
 
 fn about(gain: GainPercent) -> String {

@@ -1,5 +1,6 @@
 //! Reports for people: plain text, one function per report. Each ends with a line break.
 
+mod cache;
 mod clearing;
 mod color;
 mod config;
@@ -20,6 +21,7 @@ mod status;
 mod trial;
 
 pub use self::reclaim::{reclaim_preview, reclaim_status, reclaimed, reclaiming};
+pub use cache::cache;
 pub use color::color;
 pub use config::config;
 pub use expectation::{expectation, fast};

@@ -1,0 +1,231 @@
+//! A file in the page cache on huge pages, for programs that map it.
+//!
+//! Owns: which files, and what is dropped from the cache to be read anew. Never touches: a file's contents, files that somebody may write to, or pages
+//! that a program maps.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+use hugepilot_os::file_cache::{cache_state, drop_clean};
+use hugepilot_os::huge_file::{is_open_for_writing, read_huge};
+use hugepilot_os::stop::Stop;
+use rustix::io::Errno;
+
+/// What came of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachedFile {
+    /// Its whole 2 MiB; the rest beyond them cannot be on a huge page.
+    pub whole: Bytes,
+    /// Of these, on huge pages.
+    pub huge: Bytes,
+    /// On base pages, and in use: a program maps them, or they are not on disk yet.
+    pub in_use: Bytes,
+    /// On base pages although nobody uses them: the file system has no large folios, or memory has no contiguous 2 MiB.
+    pub refused: Bytes,
+}
+
+impl CachedFile {
+    /// What was not reached before a stop was requested.
+    pub fn not_reached(&self) -> Bytes {
+        self.whole.saturating_sub(self.huge + self.in_use + self.refused)
+    }
+}
+
+/// Why a file was left as it is.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum CacheError {
+    #[error("cannot read {}: {cause}", path.display())]
+    Unreadable { path: PathBuf, cause: io::Error },
+    #[error("{} is no file; name files, or a directory for those in it", path.display())]
+    NoFile { path: PathBuf },
+    #[error("{} has less than 2 MiB, the size of a huge page", path.display())]
+    TooSmall { path: PathBuf },
+    #[error("{} is open for writing; huge pages in the page cache are for files that are only read", path.display())]
+    Written { path: PathBuf },
+    #[error(
+        "the kernel does not tell whether {} is on huge pages: Linux 6.7 is the first that does (PAGEMAP_SCAN)",
+        path.display()
+    )]
+    NotTold { path: PathBuf },
+}
+
+/// A file that is to be read.
+#[derive(Debug)]
+pub struct FileToCache {
+    path: PathBuf,
+    file: File,
+    whole: Bytes,
+}
+
+impl FileToCache {
+    /// Opens a file. Errors: it cannot be read, is too small, no regular file, or open for writing.
+    pub fn open(path: &Path) -> Result<Self, CacheError> {
+        let unreadable = |cause| CacheError::Unreadable { path: path.to_owned(), cause };
+        let about = path.metadata().map_err(unreadable)?;
+        if !about.is_file() {
+            return Err(CacheError::NoFile { path: path.to_owned() });
+        }
+        let whole = Bytes(about.len() / HUGE_PAGE * HUGE_PAGE);
+        if whole == Bytes(0) {
+            return Err(CacheError::TooSmall { path: path.to_owned() });
+        }
+        let file = File::open(path).map_err(unreadable)?;
+        // Where that cannot be told, nothing speaks against it: what is written to is dirty, and stays.
+        if is_open_for_writing(&file).unwrap_or(false) {
+            return Err(CacheError::Written { path: path.to_owned() });
+        }
+        Ok(Self { path: path.to_owned(), file, whole })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How much of it may be on huge pages.
+    pub fn whole(&self) -> Bytes {
+        self.whole
+    }
+
+    /// Reads it into the page cache on huge pages, until a stop is requested. What is there on base pages, clean and mapped by nobody, is dropped and
+    /// read anew. `progress` is told after each 2 MiB how much was done.
+    ///
+    /// Errors: it cannot be read, or became shorter; the kernel does not tell what came of it.
+    pub fn read(&self, stop: &Stop, mut progress: impl FnMut(Bytes)) -> Result<CachedFile, CacheError> {
+        let mut cached = CachedFile { whole: self.whole, ..CachedFile::default() };
+        for start in (0..self.whole.0).step_by(HUGE_PAGE as usize) {
+            if stop.requested() {
+                break;
+            }
+            let outcome = match self.read_region(start).map_err(|cause| self.error(cause))? {
+                RegionIs::Huge => &mut cached.huge,
+                RegionIs::InUse => &mut cached.in_use,
+                RegionIs::Refused => &mut cached.refused,
+            };
+            *outcome += Bytes(HUGE_PAGE);
+            progress(Bytes(start + HUGE_PAGE));
+        }
+        Ok(cached)
+    }
+
+    fn read_region(&self, start: u64) -> io::Result<RegionIs> {
+        if read_huge(&self.file, start)? {
+            return Ok(RegionIs::Huge);
+        }
+        drop_clean(&self.file, start, HUGE_PAGE)?;
+        let stays = cache_state(&self.file, start, HUGE_PAGE).is_ok_and(|state| state.cached > 0);
+        Ok(match read_huge(&self.file, start)? {
+            true => RegionIs::Huge,
+            false if stays => RegionIs::InUse,
+            false => RegionIs::Refused,
+        })
+    }
+
+    /// Drops it from the page cache, as far as it is clean and mapped by nobody. Returns what stayed; None if the kernel does not tell.
+    ///
+    /// Errors: as the kernel refuses it.
+    pub fn forget(&self) -> Result<Option<Bytes>, CacheError> {
+        drop_clean(&self.file, 0, 0).map_err(|cause| self.error(cause))?;
+        let state = cache_state(&self.file, 0, 0).ok();
+        Ok(state.map(|state| Bytes(state.cached * BASE_PAGE)))
+    }
+
+    fn error(&self, cause: io::Error) -> CacheError {
+        let path = self.path.clone();
+        match Errno::from_io_error(&cause) {
+            Some(Errno::NOTTY) => CacheError::NotTold { path },
+            _ => CacheError::Unreadable { path, cause },
+        }
+    }
+}
+
+/// How 2 MiB of a file are in the page cache.
+enum RegionIs {
+    Huge,
+    InUse,
+    Refused,
+}
+
+/// The files of at least 2 MiB that a path names: itself, or those in a directory and below it, by name. Symbolic links below it are not followed.
+///
+/// Errors: it, or a directory below it, cannot be read.
+pub fn files_at(path: &Path) -> Result<Vec<PathBuf>, CacheError> {
+    let unreadable = |at: &Path, cause| CacheError::Unreadable { path: at.to_owned(), cause };
+    if !path.metadata().map_err(|cause| unreadable(path, cause))?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let (mut found, mut left) = (Vec::new(), vec![path.to_owned()]);
+    while let Some(directory) = left.pop() {
+        for entry in directory.read_dir().map_err(|cause| unreadable(&directory, cause))? {
+            let entry = entry.map_err(|cause| unreadable(&directory, cause))?;
+            let about = entry.metadata().map_err(|cause| unreadable(&entry.path(), cause))?;
+            if about.is_dir() {
+                left.push(entry.path());
+            } else if about.is_file() && about.len() >= HUGE_PAGE {
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A directory next to this test's binary, which is on a disk even where /tmp is in memory.
+    fn directory() -> tempfile::TempDir {
+        let binary = std::env::current_exe().expect("our own path");
+        tempfile::tempdir_in(binary.parent().expect("a directory")).expect("room")
+    }
+
+    fn written(path: &Path, bytes: u64) -> PathBuf {
+        fs::write(path, vec![7; bytes as usize]).expect("room");
+        File::open(path).and_then(|file| file.sync_all()).expect("a disk");
+        path.to_owned()
+    }
+
+    #[test]
+    fn only_files_that_fit_are_found_and_opened() {
+        let directory = directory();
+        let below = directory.path().join("below");
+        fs::create_dir(&below).unwrap();
+        let large = written(&below.join("large"), HUGE_PAGE);
+        let small = written(&directory.path().join("small"), HUGE_PAGE - 1);
+        std::os::unix::fs::symlink(directory.path(), below.join("loop")).unwrap();
+        assert_eq!(files_at(directory.path()).unwrap(), [large.as_path()]);
+        assert_eq!(files_at(&small).unwrap(), [small.as_path()], "named, so that opening says what is wrong");
+        assert!(matches!(FileToCache::open(&small), Err(CacheError::TooSmall { .. })));
+        assert!(matches!(FileToCache::open(&below), Err(CacheError::NoFile { .. })));
+        let writer = File::options().write(true).open(&large).unwrap();
+        assert!(matches!(FileToCache::open(&large), Err(CacheError::Written { .. })));
+        drop(writer);
+        assert_eq!(FileToCache::open(&large).unwrap().whole(), Bytes(HUGE_PAGE));
+        let missing = files_at(Path::new("/nowhere")).unwrap_err().to_string();
+        assert!(missing.contains("/nowhere") && missing.contains("No such file"), "{missing}");
+    }
+
+    #[test]
+    fn what_is_cached_on_base_pages_is_read_anew_and_every_region_is_accounted_for() {
+        let directory = directory();
+        let path = written(&directory.path().join("file"), 3 * HUGE_PAGE + 4096);
+        let file = FileToCache::open(&path).unwrap();
+        let mut told = Vec::new();
+        let cached = match file.read(&Stop::default(), |done| told.push(done.0 / HUGE_PAGE)) {
+            Err(CacheError::NotTold { .. }) => return eprintln!("not tested: the kernel does not tell"),
+            cached => cached.unwrap(),
+        };
+        assert_eq!((told, cached.whole, cached.not_reached()), (vec![1, 2, 3], Bytes(3 * HUGE_PAGE), Bytes(0)));
+        assert!(cached.huge == cached.whole || cached.refused > Bytes(0), "{cached:?}");
+        assert_eq!(file.forget().unwrap().unwrap_or_default(), Bytes(0));
+        let stopped = Stop::default();
+        stopped.request();
+        assert_eq!(file.read(&stopped, |_| ()).unwrap().not_reached(), cached.whole);
+    }
+}
