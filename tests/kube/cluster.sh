@@ -200,6 +200,7 @@ up() {
     for each in /sys/fs/cgroup/kubepods /sys/fs/cgroup/memory/kubepods; do
         [ ! -d $each ] || { echo "$0: $each is there; another kubelet runs here, or left it" >&2; exit 1; }
     done
+    [ -z "$(ip -oneline address show to $api)" ] || { echo "$0: $api is in use here; another cluster runs" >&2; exit 1; }
     trap end EXIT
     certificates
     containers

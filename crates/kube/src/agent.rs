@@ -2,14 +2,12 @@
 //!
 //! Owns: when the daemon is told, and what happens while the API server or the daemon is away. Never touches: what follows from a pod.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use daemon::control::ControlClient;
-use daemon::control::target_set::TargetSet;
-use futures_util::{Stream, StreamExt};
+use futures_util::future::LocalBoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Recorder, Reporter};
@@ -20,6 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::annotations::{Annotations, ours};
 use crate::args::AgentArgs;
+use crate::daemon_link::DaemonLink;
+use crate::engine;
 use crate::gauges::AgentGauges;
 use crate::metrics;
 use crate::node::{NodePlan, NodePods};
@@ -28,7 +28,7 @@ use crate::pod_events::{PodEvents, event};
 /// The daemon is told of changes after this time, together with others that come meanwhile.
 const SOON: Duration = Duration::from_millis(300);
 /// A daemon that has restarted knows no targets, so it is told again and again.
-const AGAIN: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
+pub(super) const AGAIN: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 /// A daemon that cannot be reached is tried again after this time.
 const RETRY: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 2_000 });
 
@@ -37,21 +37,31 @@ type Watched<T> = Result<Event<T>, watcher::Error>;
 
 /// Runs until SIGTERM or SIGINT. What the daemon was told stays so afterwards.
 ///
-/// Errors: there is no way to the API server in the environment, or metrics cannot be served.
+/// Errors: there is no way to the API server in the environment, or to the engine; or metrics cannot be served.
 pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
-    let config = kube::Config::infer().await.context(
-        "there is no API server to watch: run hugepilot-kube in a pod with a service account, or with KUBECONFIG",
-    )?;
-    let client = Client::try_from(config)?;
     let gauges = Arc::new(AgentGauges::default());
-    metrics::serve(&args.metrics, Arc::clone(&gauges)).await?;
     let (mut end, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let agent = Agent::new(&args, client.clone(), gauges);
+    let followed: LocalBoxFuture<'_, ()> = match &args.engine {
+        Some(engine) => engine::follow(engine, &args, Arc::clone(&gauges))?.boxed_local(),
+        None => watch_cluster(&args, Arc::clone(&gauges)).await?.boxed_local(),
+    };
+    metrics::serve(&args.metrics, gauges).await?;
     tokio::select! {
-        () = agent.go_on(pods(&client, &args.node), namespaces(&client)) => Ok(()),
+        () = followed => Ok(()),
         _ = end.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     }
+}
+
+/// Follows the pods of the node, for ever.
+async fn watch_cluster(args: &AgentArgs, gauges: Arc<AgentGauges>) -> anyhow::Result<impl Future<Output = ()>> {
+    let config = kube::Config::infer().await.context(
+        "there is no API server to watch: run hugepilot-kube in a pod with a service account, or with KUBECONFIG; or without Kubernetes with --engine",
+    )?;
+    let client = Client::try_from(config)?;
+    let node = args.node.as_deref().unwrap_or_default();
+    let (pods, namespaces) = (pods(&client, node), namespaces(&client));
+    Ok(Agent::new(args, client, gauges).go_on(pods, namespaces))
 }
 
 /// The pods of one node, from the API server's cache: with thousands of nodes each list from storage counts.
@@ -90,18 +100,18 @@ struct Agent {
     gauges: Arc<AgentGauges>,
     recorder: Recorder,
     told: PodEvents,
-    /// What was last said of a daemon that cannot be reached.
-    complaint: Option<String>,
+    daemon: DaemonLink,
     /// When the daemon is told next.
     next: Instant,
 }
 
 impl Agent {
     fn new(args: &AgentArgs, client: Client, gauges: Arc<AgentGauges>) -> Self {
-        let reporter = Reporter { controller: "hugepilot".to_owned(), instance: Some(args.node.clone()) };
+        let reporter = Reporter { controller: "hugepilot".to_owned(), instance: args.node.clone() };
         let recorder = Recorder::new(client, reporter);
         let (node, watching, told) = (NodePods::default(), Watching::default(), PodEvents::default());
-        Self { args: args.clone(), node, watching, gauges, recorder, told, complaint: None, next: Instant::now() }
+        let daemon = DaemonLink::to(args.socket.clone(), Arc::clone(&gauges));
+        Self { args: args.clone(), node, watching, gauges, recorder, told, daemon, next: Instant::now() }
     }
 
     async fn go_on(
@@ -142,8 +152,9 @@ impl Agent {
         self.next = now + AGAIN;
         let Some(plan) = self.node.plan(&self.args.defaults.settings(), &self.args.cgroup_root) else { return };
         self.show(&plan);
-        let reached = set_targets(self.args.socket.clone(), plan.set).await;
-        self.note_daemon(reached);
+        if !self.daemon.tell(plan.set).await {
+            self.next = Instant::now() + RETRY;
+        }
         for (pod, notice) in self.told.news(&plan.notices, now) {
             let (event, about) = event(&pod, &notice);
             // Nothing else waits for the API server.
@@ -162,23 +173,6 @@ impl Agent {
         self.gauges.targets.set(count(plan.set.targets.len()));
         self.gauges.noticed.set(count(plan.notices.len()));
     }
-
-    fn note_daemon(&mut self, reached: anyhow::Result<()>) {
-        self.gauges.daemon_reached.set(reached.is_ok().into());
-        let complaint = reached.err().map(|error| format!("the daemon is not told of pods: {error:#}"));
-        if complaint.is_some() {
-            self.next = Instant::now() + RETRY;
-        }
-        if complaint != self.complaint {
-            tracing::warn!("{}", complaint.as_deref().unwrap_or("the daemon is told of pods again"));
-        }
-        self.complaint = complaint;
-    }
-}
-
-async fn set_targets(socket: PathBuf, set: TargetSet) -> anyhow::Result<()> {
-    let tell = move || ControlClient::at(Path::new(&socket)).set_targets(set);
-    Ok(tokio::task::spawn_blocking(tell).await??)
 }
 
 #[cfg(test)]

@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use daemon::config::parse_weight;
-use daemon::control::target_set::{GroupMode, parse_own_limit};
+use daemon::control::target_set::{GroupMode, GroupTarget, parse_own_limit};
 use heat::units::Slowdown;
 
+/// The label that says which arm of a trial a replica is in; `hugepilot fleet trial` reads it.
+pub const ARM_LABEL: &str = "arm";
 /// What all annotations begin with.
 pub const PREFIX: &str = "hugepilot.io/";
 /// Bytes of a value; each has fewer.
@@ -40,6 +42,55 @@ pub struct PodSettings {
 /// The share of a workload's replicas that is promoted in a trial, in percent: 1 to 99.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialShare(u8);
+
+/// What a trial across replicas does to a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrialArm {
+    /// It is promoted.
+    Promoted,
+    /// It is only observed.
+    Observed,
+}
+
+impl TrialArm {
+    /// Its name as a label's value.
+    pub fn word(self) -> &'static str {
+        match self {
+            TrialArm::Promoted => "promoted",
+            TrialArm::Observed => "observed",
+        }
+    }
+}
+
+impl PodSettings {
+    /// What may be done to the replica with this uid. In a trial the uid decides whether it is promoted or only observed.
+    pub fn mode_of(&self, uid: &str) -> GroupMode {
+        match self.arm_of(uid) {
+            Some(TrialArm::Promoted) => GroupMode::Promote,
+            Some(TrialArm::Observed) => GroupMode::Observe,
+            None => self.mode,
+        }
+    }
+
+    /// Its arm of a trial; None outside of one. What is off takes part in none.
+    pub fn arm_of(&self, uid: &str) -> Option<TrialArm> {
+        let share = self.trial.filter(|_| self.mode != GroupMode::Off)?;
+        Some(if share.includes(uid) { TrialArm::Promoted } else { TrialArm::Observed })
+    }
+
+    /// A container with one of these names of its group, and these labels of its metrics.
+    pub fn target(&self, cgroups: Vec<String>, mode: GroupMode, labels: BTreeMap<String, String>) -> GroupTarget {
+        GroupTarget {
+            cgroups,
+            mode,
+            weight: self.weight.clone(),
+            max_growth: self.max_growth.clone(),
+            max_huge: self.max_huge.clone(),
+            max_slowdown: self.max_slowdown.clone(),
+            labels,
+        }
+    }
+}
 
 impl TrialShare {
     /// Whether the replica with this uid is among them. The same uid always is, whichever agent asks.

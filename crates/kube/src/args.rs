@@ -13,13 +13,18 @@ use heat::units::Slowdown;
 
 use crate::annotations::{PodSettings, parse_pod_mode};
 
-/// Tells hugepilotd which pods of a Kubernetes node to pilot, by annotations such as hugepilot.io/mode: promote
+/// Tells hugepilotd which pods of a Kubernetes node to pilot, by annotations such as hugepilot.io/mode: promote; or which containers of Docker or
+/// Podman, by labels
 #[derive(Clone, Debug, Parser, PartialEq)]
 #[command(name = "hugepilot-kube", version)]
 pub struct AgentArgs {
     /// The node whose pods are piloted
-    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
-    pub node: String,
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", required_unless_present = "engine")]
+    pub node: Option<String>,
+    /// Without Kubernetes: the socket of Docker or Podman, such as /run/docker.sock, whose containers are piloted by labels
+    /// such as hugepilot.io/mode=promote
+    #[arg(long, value_name = "PATH")]
+    pub engine: Option<PathBuf>,
     /// The daemon's control socket
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     pub socket: PathBuf,
@@ -121,6 +126,14 @@ mod tests {
     #[test]
     fn the_definition_holds_together() {
         AgentArgs::command().debug_assert();
+    }
+
+    #[test]
+    fn either_a_node_or_an_engine_is_named() {
+        let of = |words: &[&str]| AgentArgs::try_parse_from([&["hugepilot-kube"], words].concat());
+        assert!(of(&[]).is_err() && of(&["--node", "n"]).is_ok());
+        let engine = of(&["--engine", "/run/docker.sock"]).unwrap();
+        assert_eq!((engine.node, engine.engine), (None, Some(PathBuf::from("/run/docker.sock"))));
     }
 
     #[test]

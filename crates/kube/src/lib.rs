@@ -1,13 +1,16 @@
-//! The agent `hugepilot-kube`: tells the daemon of its node which pods to pilot, by their annotations.
+//! The agent `hugepilot-kube`: tells the daemon of its node which pods to pilot, by their annotations; or which containers of Docker or Podman, by
+//! their labels.
 //!
-//! Owns: what is known of the node's pods, events about wrong annotations, and metrics for the cluster. Never touches: processes or memory. The daemon
-//! knows nothing of Kubernetes; the agent has no rights on the node but to send the daemon sets of targets.
+//! Owns: what is known of the node's pods or containers, events about wrong annotations, and metrics for the cluster. Never touches: processes or
+//! memory. The daemon knows nothing of Kubernetes and of engines; in a pod the agent has no rights on the node but to send the daemon sets of targets.
 #![forbid(unsafe_code)]
 
 pub mod agent;
 pub mod annotations;
 pub mod args;
 pub mod cgroup_names;
+pub mod daemon_link;
+pub mod engine;
 pub mod gauges;
 pub mod metrics;
 pub mod node;

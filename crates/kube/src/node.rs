@@ -107,13 +107,13 @@ impl NodePods {
                 notices.insert(pod.uid.clone(), (pod.clone(), notice));
             }
         }
-        Some(NodePlan { set: acceptable(targets), notices, pods: pods.len() })
+        Some(NodePlan { set: acceptable(OWNER, targets), notices, pods: pods.len() })
     }
 }
 
-/// The set without what the daemon would refuse: one target that is wrong must not cost all others theirs.
-fn acceptable(targets: Vec<GroupTarget>) -> TargetSet {
-    let of = |targets: Vec<GroupTarget>| TargetSet { owner: OWNER.to_owned(), targets };
+/// The owner's set without what the daemon would refuse: one target that is wrong must not cost all others theirs.
+pub fn acceptable(owner: &str, targets: Vec<GroupTarget>) -> TargetSet {
+    let of = |targets: Vec<GroupTarget>| TargetSet { owner: owner.to_owned(), targets };
     let mut named = BTreeSet::new();
     let mut is_acceptable = |target: &GroupTarget| {
         let alone = of(vec![target.clone()]).assignments();
@@ -245,9 +245,9 @@ mod tests {
     #[test]
     fn a_set_is_what_the_daemon_takes() {
         let target = |group: &str| GroupTarget { cgroups: vec![group.to_owned()], ..GroupTarget::default() };
-        let set = acceptable(vec![target("/a"), target("b"), target("/a"), target("/c")]);
+        let set = acceptable(OWNER, vec![target("/a"), target("b"), target("/a"), target("/c")]);
         assert_eq!(set.targets, [target("/a"), target("/c")]);
-        let many = acceptable((0..=MOST_SET).map(|number| target(&format!("/{number}"))).collect());
+        let many = acceptable(OWNER, (0..=MOST_SET).map(|number| target(&format!("/{number}"))).collect());
         assert!(many.targets.len() == MOST_SET && many.assignments().is_ok());
     }
 }

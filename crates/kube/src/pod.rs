@@ -7,31 +7,12 @@ use std::collections::BTreeMap;
 use daemon::control::target_set::{GroupMode, GroupTarget};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
-use crate::annotations::{Annotations, PodSettings, ours};
+use crate::annotations::{ARM_LABEL, Annotations, PodSettings, TrialArm, ours};
 use crate::cgroup_names::{ContainerKey, ServiceClass, names};
 
 /// What kubelet's own pods have as uid on the node, from a file there.
 const STATIC_POD_UID: &str = "kubernetes.io/config.hash";
 const OUT_OF_MEMORY: &str = "OOMKilled";
-
-/// The label that says which arm of a trial a pod is in; `hugepilot fleet trial` reads it.
-const ARM_LABEL: &str = "arm";
-
-/// What a trial across replicas does to a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TrialArm {
-    Promoted,
-    Observed,
-}
-
-impl TrialArm {
-    fn word(self) -> &'static str {
-        match self {
-            TrialArm::Promoted => "promoted",
-            TrialArm::Observed => "observed",
-        }
-    }
-}
 
 /// What is remembered of a pod: a hundredth of what the API server tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,31 +77,16 @@ impl PodFacts {
 
     /// What may be done to it by these settings. In a trial its uid decides whether it is promoted or only observed.
     pub fn mode(&self, settings: &PodSettings) -> GroupMode {
-        let mode = match self.arm(settings) {
-            Some(TrialArm::Promoted) => GroupMode::Promote,
-            Some(TrialArm::Observed) => GroupMode::Observe,
-            None => settings.mode,
-        };
+        let mode = settings.mode_of(&self.uid);
         if self.out_of_memory.is_some() { mode.min(GroupMode::Observe) } else { mode }
-    }
-
-    /// Its arm of a trial; None outside of one. What is off takes part in none.
-    fn arm(&self, settings: &PodSettings) -> Option<TrialArm> {
-        let share = settings.trial.filter(|_| settings.mode != GroupMode::Off)?;
-        Some(if share.includes(&self.uid) { TrialArm::Promoted } else { TrialArm::Observed })
     }
 
     /// A target for each container. `root`: kubelet's cgroupRoot.
     pub fn targets(&self, settings: &PodSettings, root: &str) -> impl Iterator<Item = GroupTarget> {
         let mode = self.mode(settings);
-        self.containers.iter().map(move |container| GroupTarget {
-            cgroups: names(root, self.class, &self.group_uid, &container.key),
-            mode,
-            weight: settings.weight.clone(),
-            max_growth: settings.max_growth.clone(),
-            max_huge: settings.max_huge.clone(),
-            max_slowdown: settings.max_slowdown.clone(),
-            labels: self.labels(&container.name, self.arm(settings)),
+        self.containers.iter().map(move |container| {
+            let labels = self.labels(&container.name, settings.arm_of(&self.uid));
+            settings.target(names(root, self.class, &self.group_uid, &container.key), mode, labels)
         })
     }
 
