@@ -138,7 +138,10 @@ async fn container(docker: &Docker, summary: ContainerSummary) -> anyhow::Result
     let pid = pid.with_context(|| format!("{id} does not run"))?;
     let labels: BTreeMap<String, String> = summary.labels.unwrap_or_default().into_iter().collect();
     Ok(RunningContainer {
-        name: summary.names.and_then(|names| names.into_iter().next()).map_or_else(|| id.clone(), |name| name_of(&name)),
+        name: summary
+            .names
+            .and_then(|names| names.into_iter().next())
+            .map_or_else(|| id.clone(), |name| name_of(&name)),
         image: summary.image.unwrap_or_default(),
         labels: ours(Some(&labels)),
         cgroup: group_of(pid, &id)?,
@@ -158,7 +161,9 @@ fn group_of(pid: u32, id: &str) -> anyhow::Result<String> {
     let groups = cgroup::groups(&Root::host(), pid)?;
     let of_container = groups.into_iter().filter(|group| group.contains(id));
     of_container.max_by_key(String::len).ok_or_else(|| {
-        anyhow!("process {pid} of container {id} is in no control group of its own, as without cgroups (--cgroups=disabled)")
+        anyhow!(
+            "process {pid} of container {id} is in no control group of its own, as without cgroups (--cgroups=disabled)"
+        )
     })
 }
 
@@ -186,7 +191,10 @@ mod tests {
         let modes: Vec<_> = set.targets.iter().map(|target| target.mode).collect();
         assert_eq!(modes, [GroupMode::Promote, GroupMode::Off, GroupMode::Observe, GroupMode::Observe]);
         let db = &set.targets[0];
-        assert_eq!((db.max_growth.as_deref(), db.labels["container"].as_str(), db.labels["image"].as_str()), (Some("64M"), "db", "redis:7"));
+        assert_eq!(
+            (db.max_growth.as_deref(), db.labels["container"].as_str(), db.labels["image"].as_str()),
+            (Some("64M"), "db", "redis:7")
+        );
         assert!(set.assignments().is_ok() && set.owner == OWNER);
         let [(container, problem)] = &wrong.into_iter().collect::<Vec<_>>()[..] else { panic!("one is wrong") };
         assert!(container == "typo" && problem.contains("'promot' is no mode"), "{problem}");
@@ -207,7 +215,8 @@ mod tests {
     async fn an_engine_that_is_not_there_is_told() {
         use clap::Parser;
         let args = AgentArgs::parse_from(["hugepilot-kube", "--engine", "/nowhere/docker.sock"]);
-        let refused = follow(Path::new("/nowhere/docker.sock"), &args, Arc::default()).err().map(|error| error.to_string());
+        let refused =
+            follow(Path::new("/nowhere/docker.sock"), &args, Arc::default()).err().map(|error| error.to_string());
         assert!(refused.is_some_and(|told| told.contains("/nowhere/docker.sock") && told.contains("--engine")));
     }
 }
