@@ -65,13 +65,13 @@ async fn watch_cluster(args: &AgentArgs, gauges: Arc<AgentGauges>) -> anyhow::Re
 }
 
 /// The pods of one node, from the API server's cache: with thousands of nodes each list from storage counts.
-fn pods(client: &Client, node: &str) -> impl Stream<Item = Watched<Pod>> + Unpin {
+fn pods(client: &Client, node: &str) -> impl Stream<Item = Watched<Pod>> + Unpin + use<> {
     let of_node = Config::default().any_semantic().fields(&format!("spec.nodeName={node}"));
     watcher(Api::all(client.clone()), of_node).default_backoff().boxed()
 }
 
 /// Namespaces, without what they contain.
-fn namespaces(client: &Client) -> impl Stream<Item = Watched<(String, Annotations)>> + Unpin {
+fn namespaces(client: &Client) -> impl Stream<Item = Watched<(String, Annotations)>> + Unpin + use<> {
     let all = watcher(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), Config::default().any_semantic());
     let of = |object: PartialObjectMeta<Namespace>| {
         (object.metadata.name.unwrap_or_default(), ours(object.metadata.annotations.as_ref()))

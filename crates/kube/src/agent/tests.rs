@@ -1,5 +1,7 @@
 //! The agent between a cluster that is played, and a real control socket.
 
+use std::path::PathBuf;
+
 use clap::Parser;
 use daemon::control::ControlServer;
 use futures_util::stream::{self, pending};
