@@ -5,15 +5,12 @@
 # It needs $binaries (tests/kube/binaries). Everything is below one directory of its own and listens on addresses of this machine's loopback
 # interface and of one bridge. It is ended by the ids of its processes. HUGEPILOT_KUBE_KEEP=1 leaves it running until Enter is pressed.
 
-state=$(mktemp -d /tmp/hugepilot-kube.XXXXXX)
 # Long enough to be told apart, short enough for an interface.
 bridge=hpk$$
 subnet=10.88.$((RANDOM % 200 + 20))
 # The address at which every pod expects the API server; there is no proxy here that would lead from there to another.
 api=10.96.0.1
 started=()
-export KUBECONFIG=$state/admin.conf
-
 say() { printf '%s %s\n' "$(date +%T)" "$*" >&2; }
 kubectl() { "$binaries/kubectl" --request-timeout=20s "$@"; }
 import() { ctr images import --snapshotter native "$1" > /dev/null; }
@@ -68,7 +65,7 @@ end() {
     for each in /sys/fs/cgroup/kubepods /sys/fs/cgroup/*/kubepods; do
         [ ! -d "$each" ] || find "$each" -depth -type d -exec rmdir {} + 2> /dev/null || true
     done
-    rm -rf "$state"
+    rm -rf --one-file-system "$state"
     exit $status
 }
 certificates() {
@@ -201,6 +198,8 @@ up() {
         [ ! -d $each ] || { echo "$0: $each is there; another kubelet runs here, or left it" >&2; exit 1; }
     done
     [ -z "$(ip -oneline address show to $api)" ] || { echo "$0: $api is in use here; another cluster runs" >&2; exit 1; }
+    state=$(mktemp -d /tmp/hugepilot-kube.XXXXXX)
+    export KUBECONFIG=$state/admin.conf
     trap end EXIT
     certificates
     containers

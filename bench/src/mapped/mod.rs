@@ -9,12 +9,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
-use heat::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE, SizeError};
 use hugepilot_os::file_cache::drop_clean;
 use hugepilot_os::memory::SharedView;
 use hugepilot_os::page_scan::{self, category};
@@ -31,6 +30,7 @@ use crate::machine::MachineDescription;
 use crate::outputs::{Outputs, Results, json_lines};
 use crate::rounds::{self, order_of_round, progress_bar, turns_done};
 use crate::settings::SavedSettings;
+use crate::tool::Tool;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -49,7 +49,7 @@ const FILLERS: usize = 8;
 #[derive(Clone, Debug, Args)]
 pub struct MappedArguments {
     /// The size of each of the three files
-    #[arg(long, default_value_t = Bytes(2 << 30))]
+    #[arg(long, default_value_t = Bytes(2 << 30), value_parser = whole_huge_pages)]
     size: Bytes,
     /// How often the page cache is filled anew
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -65,6 +65,15 @@ pub struct MappedArguments {
     seed: u64,
     #[command(flatten)]
     outputs: Outputs,
+}
+
+/// A size in whole huge pages: a mapping must not be longer than its file.
+fn whole_huge_pages(text: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|error: SizeError| error.to_string())?;
+    match size.0 {
+        bytes if bytes > 0 && bytes.is_multiple_of(HUGE_PAGE) => Ok(size),
+        _ => Err(format!("'{text}' is no multiple of 2 MiB")),
+    }
 }
 
 /// A file, and how it comes into the page cache.
@@ -237,20 +246,12 @@ impl View {
 
     /// What `hugepilot explain` says of a program that reads this file: its gain after a restart with the file on huge pages, in percent.
     fn forecast(&mut self, stop: &Stop) -> Result<Option<Value>> {
-        let hugepilot = std::env::current_exe()?.with_file_name("hugepilot");
-        let mut explain = Command::new(&hugepilot);
-        explain
-            .args(["explain", "--json", &std::process::id().to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut explain = explain.spawn().with_context(|| format!("cannot run {}", hugepilot.display()))?;
-        while explain.try_wait()?.is_none() {
+        let explain = Tool::find(None)?.start_on("explain", std::process::id(), &[])?;
+        while !explain.has_ended()? {
             stop.check()?;
             self.read(WINDOW / 10);
         }
-        let output = explain.wait_with_output()?;
-        ensure!(output.status.success(), "hugepilot explain ended with {}", output.status);
-        let report: Value = serde_json::from_slice(&output.stdout).context("hugepilot explain printed no JSON")?;
+        let report = explain.finish()?.output;
         Ok(Some(report["after_restart"]["expected_gain_percent"].clone()).filter(|gain| !gain.is_null()))
     }
 }

@@ -91,7 +91,7 @@ impl MappedRecord {
         if let Some(by) = &self.machine.measured_by {
             text += &format!("command: {}\n", by.command);
         }
-        let mut rows = vec![head("in the page cache | on huge pages | reads, of those filled by random reads")];
+        let mut rows = vec![head("in the page cache | on huge pages | reads per second, of base pages")];
         for how in [HowFilled::ByRandomReads, HowFilled::FromStartToEnd, HowFilled::ByHugepilot] {
             let again = how == HowFilled::ByRandomReads;
             rows.push(vec![how.to_string(), self.huge(how), interval(self.ratio(how, again))]);

@@ -237,7 +237,7 @@ pub enum Obstacle {
     Special,
     /// Backed by a file that the program may write to, or mapped where no huge page fits.
     File,
-    /// Backed by a file that is only read, and mapped where huge pages fit; they come from the page cache, before the program maps it.
+    /// Backed by a file that is mapped only for reading, where huge pages fit; they come from the page cache, before the program maps it.
     ReadOnlyFile,
     /// Shared memory whose offset in its file is not a multiple of 2 MiB where its address is.
     Misaligned,

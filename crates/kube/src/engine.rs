@@ -38,7 +38,7 @@ struct RunningContainer {
     cgroup: String,
 }
 
-/// Follows the containers of an engine, for ever. While it is away, the daemon keeps what it was told.
+/// Follows the containers of an engine, for ever. While it is away, they stay as they were.
 ///
 /// Errors: there is no such socket.
 pub fn follow(
@@ -51,7 +51,8 @@ pub fn follow(
         format!("there is no engine at {path}; name its socket: --engine /run/docker.sock, or /run/podman/podman.sock")
     })?;
     let daemon = DaemonLink::to(args.socket.clone(), Arc::clone(&gauges));
-    let follower = Follower { docker, defaults: args.defaults.settings(), gauges, daemon, told: BTreeSet::new() };
+    let (running, told) = (BTreeMap::new(), BTreeSet::new());
+    let follower = Follower { docker, defaults: args.defaults.settings(), gauges, daemon, running, told };
     Ok(follower.go_on())
 }
 
@@ -60,33 +61,55 @@ struct Follower {
     defaults: PodSettings,
     gauges: Arc<AgentGauges>,
     daemon: DaemonLink,
+    /// By id. Labels and group of a container never change.
+    running: BTreeMap<String, RunningContainer>,
     /// Labels that were said to be wrong, by container.
     told: BTreeSet<(String, String)>,
 }
 
 impl Follower {
     async fn go_on(mut self) {
-        let mut was_away = false;
+        let (mut is_known, mut was_reached) = (false, true);
         loop {
-            let running = running(&self.docker).await;
-            self.gauges.watching.set(running.is_ok().into());
-            match running {
-                Ok(running) => {
-                    was_away = false;
-                    self.tell(&running).await;
-                }
-                Err(error) if !was_away => {
-                    was_away = true;
-                    tracing::warn!("the engine cannot be asked, and containers stay as they were: {error:#}");
-                }
-                Err(_) => {}
+            let refreshed = self.refresh().await;
+            self.gauges.watching.set(refreshed.is_ok().into());
+            if let (Err(error), true) = (&refreshed, was_reached) {
+                tracing::warn!("the engine cannot be asked, and containers stay as they were: {error:#}");
+            }
+            was_reached = refreshed.is_ok();
+            is_known |= was_reached;
+            // Again and again: a daemon that has restarted knows no targets.
+            if is_known {
+                self.tell().await;
             }
             tokio::time::sleep(AGAIN).await;
         }
     }
 
-    async fn tell(&mut self, running: &[RunningContainer]) {
-        let (set, wrong) = targets(running, &self.defaults);
+    /// Asks the engine which containers run; what is new is inspected.
+    async fn refresh(&mut self) -> anyhow::Result<()> {
+        // Each time, because an engine that has restarted may be of another version.
+        self.docker = self.docker.clone().negotiate_version().await.context("it does not tell its version")?;
+        let listed = self.docker.list_containers(None::<ListContainersOptions>).await;
+        let listed = listed.context("it does not list containers")?;
+        let mut known = std::mem::take(&mut self.running);
+        for summary in listed {
+            let Some(id) = summary.id.clone() else { continue };
+            let container = match known.remove(&id) {
+                Some(container) => Ok(container),
+                None => container(&self.docker, &id, summary).await,
+            };
+            match container {
+                Ok(container) => drop(self.running.insert(id, container)),
+                // Most likely it has ended; if not, it is asked about again.
+                Err(error) => tracing::debug!("container {id} is left out: {error:#}"),
+            }
+        }
+        Ok(())
+    }
+
+    async fn tell(&mut self) {
+        let (set, wrong) = targets(self.running.values(), &self.defaults);
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.gauges.targets.set(count(set.targets.len()));
         self.gauges.noticed.set(count(wrong.len()));
@@ -99,7 +122,10 @@ impl Follower {
 }
 
 /// What follows from the containers, and what is wrong with their labels, by container.
-fn targets(running: &[RunningContainer], defaults: &PodSettings) -> (TargetSet, BTreeSet<(String, String)>) {
+fn targets<'a>(
+    running: impl IntoIterator<Item = &'a RunningContainer>,
+    defaults: &PodSettings,
+) -> (TargetSet, BTreeSet<(String, String)>) {
     let (mut targets, mut all_wrong, of_no_namespace) = (Vec::new(), BTreeSet::new(), Annotations::new());
     for container in running {
         let (settings, wrong) = settings(defaults, &of_no_namespace, &container.labels);
@@ -118,34 +144,18 @@ impl RunningContainer {
     }
 }
 
-/// All that run. A container that ends meanwhile is left out.
-async fn running(docker: &Docker) -> anyhow::Result<Vec<RunningContainer>> {
-    let listed = docker.list_containers(None::<ListContainersOptions>).await.context("it does not list containers")?;
-    let mut running = Vec::new();
-    for summary in listed {
-        match container(docker, summary).await {
-            Ok(container) => running.push(container),
-            Err(error) => tracing::debug!("a container is left out: {error:#}"),
-        }
-    }
-    Ok(running)
-}
-
-async fn container(docker: &Docker, summary: ContainerSummary) -> anyhow::Result<RunningContainer> {
-    let id = summary.id.context("it has no id")?;
-    let state = docker.inspect_container(&id, None::<InspectContainerOptions>).await?.state;
+async fn container(docker: &Docker, id: &str, summary: ContainerSummary) -> anyhow::Result<RunningContainer> {
+    let state = docker.inspect_container(id, None::<InspectContainerOptions>).await?.state;
     let pid = state.and_then(|state| u32::try_from(state.pid?).ok()).filter(|&pid| pid > 0);
-    let pid = pid.with_context(|| format!("{id} does not run"))?;
+    let pid = pid.context("it does not run")?;
     let labels: BTreeMap<String, String> = summary.labels.unwrap_or_default().into_iter().collect();
+    let name = summary.names.and_then(|names| names.into_iter().next());
     Ok(RunningContainer {
-        name: summary
-            .names
-            .and_then(|names| names.into_iter().next())
-            .map_or_else(|| id.clone(), |name| name_of(&name)),
+        id: id.to_owned(),
+        name: name.map_or_else(|| id.to_owned(), |name| name_of(&name)),
         image: summary.image.unwrap_or_default(),
         labels: ours(Some(&labels)),
-        cgroup: group_of(pid, &id)?,
-        id,
+        cgroup: group_of(cgroup::groups(&Root::host(), pid)?, id)?,
     })
 }
 
@@ -154,17 +164,16 @@ fn name_of(name: &str) -> String {
     name.trim_start_matches('/').to_owned()
 }
 
-/// The longest of a process's groups that carries the container's id: in one without it are others, too.
+/// The container's own group among those of its first process, which may be in one below it, as under systemd.
 ///
-/// Errors: the process has ended, or is in no such group.
-fn group_of(pid: u32, id: &str) -> anyhow::Result<String> {
-    let groups = cgroup::groups(&Root::host(), pid)?;
-    let of_container = groups.into_iter().filter(|group| group.contains(id));
-    of_container.max_by_key(String::len).ok_or_else(|| {
-        anyhow!(
-            "process {pid} of container {id} is in no control group of its own, as without cgroups (--cgroups=disabled)"
-        )
-    })
+/// Errors: it has none.
+fn group_of(groups: BTreeSet<String>, id: &str) -> anyhow::Result<String> {
+    let own = |group: String| {
+        let at = group.find(id)?;
+        let end = group[at..].find('/').map_or(group.len(), |length| at + length);
+        Some(group[..end].to_owned())
+    };
+    groups.into_iter().find_map(own).ok_or_else(|| anyhow!("it has no control group of its own (--cgroups=disabled)"))
 }
 
 #[cfg(test)]
@@ -206,9 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn a_process_outside_of_containers_is_in_no_group_of_one() {
-        let refused = group_of(std::process::id(), "4f66d7e3").unwrap_err().to_string();
-        assert!(refused.contains("4f66d7e3") && refused.contains("no control group of its own"), "{refused}");
+    fn a_container_is_all_that_is_in_its_group_and_below() {
+        let of = |groups: &[&str]| group_of(groups.iter().map(|group| (*group).to_owned()).collect(), "4f66d7e3");
+        assert!(of(&["/", "/system.slice"]).is_err());
+        let scope = "/system.slice/docker-4f66d7e3.scope";
+        assert_eq!(of(&["/", &format!("{scope}/init.scope")]).unwrap(), scope, "systemd runs in it");
+        assert_eq!(of(&["/libpod_parent/libpod-4f66d7e3"]).unwrap(), "/libpod_parent/libpod-4f66d7e3");
     }
 
     #[tokio::test]

@@ -11,7 +11,11 @@ use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 use hugepilot_os::file_cache::{cache_state, drop_clean};
 use hugepilot_os::huge_file::{is_open_for_writing, read_huge};
 use hugepilot_os::stop::Stop;
+use rustix::fs::fstatfs;
 use rustix::io::Errno;
+
+/// The type of a tmpfs (include/uapi/linux/magic.h).
+const TMPFS: i64 = 0x0102_1994;
 
 /// What came of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,16 +24,18 @@ pub struct CachedFile {
     pub whole: Bytes,
     /// Of these, on huge pages.
     pub huge: Bytes,
-    /// On base pages, and in use: a program maps them, or they are not on disk yet.
+    /// On base pages that a program maps.
     pub in_use: Bytes,
-    /// On base pages although nobody uses them: the file system has no large folios, or memory has no contiguous 2 MiB.
+    /// On base pages although nobody uses them: the file system has no large folios, or no 2 MiB of memory were contiguous.
     pub refused: Bytes,
+    /// On base pages, and whether a program maps them is told only to the file's owner and root.
+    pub untold: Bytes,
 }
 
 impl CachedFile {
     /// What was not reached before a stop was requested.
     pub fn not_reached(&self) -> Bytes {
-        self.whole.saturating_sub(self.huge + self.in_use + self.refused)
+        self.whole.saturating_sub(self.huge + self.in_use + self.refused + self.untold)
     }
 }
 
@@ -41,12 +47,21 @@ pub enum CacheError {
     Unreadable { path: PathBuf, cause: io::Error },
     #[error("{} is no file; name files, or a directory for those in it", path.display())]
     NoFile { path: PathBuf },
-    #[error("{} has less than 2 MiB, the size of a huge page", path.display())]
+    #[error("{} has less than 2 MiB, the size of a huge page; there is nothing to gain", path.display())]
     TooSmall { path: PathBuf },
-    #[error("{} is open for writing; huge pages in the page cache are for files that are only read", path.display())]
-    Written { path: PathBuf },
     #[error(
-        "the kernel does not tell whether {} is on huge pages: Linux 6.7 is the first that does (PAGEMAP_SCAN)",
+        "{} is open for writing; huge pages in the page cache are for files that are only read: close it first (`fuser -v` says who has it)",
+        path.display()
+    )]
+    Written { path: PathBuf },
+    #[error("{} is in memory already (tmpfs); `hugepilot promote` puts memory that programs share on huge pages", path.display())]
+    InMemory { path: PathBuf },
+    #[error("{} became shorter, or its disk cannot be read; `dmesg` tells of a disk that fails", path.display())]
+    Failed { path: PathBuf },
+    #[error("this kernel has no transparent huge pages (CONFIG_TRANSPARENT_HUGEPAGE)")]
+    NoHugePages,
+    #[error(
+        "the kernel does not tell whether {} is on huge pages; Linux 6.7 is the first that does (PAGEMAP_SCAN): use a newer one",
         path.display()
     )]
     NotTold { path: PathBuf },
@@ -61,7 +76,7 @@ pub struct FileToCache {
 }
 
 impl FileToCache {
-    /// Opens a file. Errors: it cannot be read, is too small, no regular file, or open for writing.
+    /// Opens a file. Errors: it cannot be read, is too small, no regular file or not on a disk, or open for writing.
     pub fn open(path: &Path) -> Result<Self, CacheError> {
         let unreadable = |cause| CacheError::Unreadable { path: path.to_owned(), cause };
         let about = path.metadata().map_err(unreadable)?;
@@ -73,16 +88,14 @@ impl FileToCache {
             return Err(CacheError::TooSmall { path: path.to_owned() });
         }
         let file = File::open(path).map_err(unreadable)?;
-        // Where that cannot be told, nothing speaks against it: what is written to is dirty, and stays.
+        if fstatfs(&file).is_ok_and(|system| system.f_type == TMPFS) {
+            return Err(CacheError::InMemory { path: path.to_owned() });
+        }
+        // If the kernel cannot tell, go on: written pages are dirty, and dirty pages are not dropped.
         if is_open_for_writing(&file).unwrap_or(false) {
             return Err(CacheError::Written { path: path.to_owned() });
         }
         Ok(Self { path: path.to_owned(), file, whole })
-    }
-
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// How much of it may be on huge pages.
@@ -95,6 +108,8 @@ impl FileToCache {
     ///
     /// Errors: it cannot be read, or became shorter; the kernel does not tell what came of it.
     pub fn read(&self, stop: &Stop, mut progress: impl FnMut(Bytes)) -> Result<CachedFile, CacheError> {
+        // A file that was just copied is not on disk yet, and only what is there may be dropped.
+        self.file.sync_data().map_err(|cause| self.error(cause))?;
         let mut cached = CachedFile { whole: self.whole, ..CachedFile::default() };
         for start in (0..self.whole.0).step_by(HUGE_PAGE as usize) {
             if stop.requested() {
@@ -104,6 +119,7 @@ impl FileToCache {
                 RegionIs::Huge => &mut cached.huge,
                 RegionIs::InUse => &mut cached.in_use,
                 RegionIs::Refused => &mut cached.refused,
+                RegionIs::Untold => &mut cached.untold,
             };
             *outcome += Bytes(HUGE_PAGE);
             progress(Bytes(start + HUGE_PAGE));
@@ -116,11 +132,12 @@ impl FileToCache {
             return Ok(RegionIs::Huge);
         }
         drop_clean(&self.file, start, HUGE_PAGE)?;
-        let stays = cache_state(&self.file, start, HUGE_PAGE).is_ok_and(|state| state.cached > 0);
-        Ok(match read_huge(&self.file, start)? {
-            true => RegionIs::Huge,
-            false if stays => RegionIs::InUse,
-            false => RegionIs::Refused,
+        let stays = cache_state(&self.file, start, HUGE_PAGE).map(|state| state.cached > 0);
+        Ok(match (read_huge(&self.file, start)?, stays) {
+            (true, _) => RegionIs::Huge,
+            (false, Ok(true)) => RegionIs::InUse,
+            (false, Ok(false)) => RegionIs::Refused,
+            (false, Err(_)) => RegionIs::Untold,
         })
     }
 
@@ -137,6 +154,8 @@ impl FileToCache {
         let path = self.path.clone();
         match Errno::from_io_error(&cause) {
             Some(Errno::NOTTY) => CacheError::NotTold { path },
+            Some(Errno::FAULT) => CacheError::Failed { path },
+            Some(Errno::INVAL) => CacheError::NoHugePages,
             _ => CacheError::Unreadable { path, cause },
         }
     }
@@ -147,29 +166,41 @@ enum RegionIs {
     Huge,
     InUse,
     Refused,
+    Untold,
 }
 
-/// The files of at least 2 MiB that a path names: itself, or those in a directory and below it, by name. Symbolic links below it are not followed.
+/// A file, and its length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: Bytes,
+}
+
+/// The files that a path names: itself, or those of at least 2 MiB in a directory and below it, by name. Symbolic links below it are not followed.
 ///
 /// Errors: it, or a directory below it, cannot be read.
-pub fn files_at(path: &Path) -> Result<Vec<PathBuf>, CacheError> {
-    let unreadable = |at: &Path, cause| CacheError::Unreadable { path: at.to_owned(), cause };
-    if !path.metadata().map_err(|cause| unreadable(path, cause))?.is_dir() {
-        return Ok(vec![path.to_owned()]);
+pub fn files_at(path: &Path) -> Result<Vec<FoundFile>, CacheError> {
+    let about = path.metadata().map_err(|cause| CacheError::Unreadable { path: path.to_owned(), cause })?;
+    if !about.is_dir() {
+        return Ok(vec![FoundFile { path: path.to_owned(), bytes: Bytes(about.len()) }]);
     }
     let (mut found, mut left) = (Vec::new(), vec![path.to_owned()]);
     while let Some(directory) = left.pop() {
-        for entry in directory.read_dir().map_err(|cause| unreadable(&directory, cause))? {
-            let entry = entry.map_err(|cause| unreadable(&directory, cause))?;
-            let about = entry.metadata().map_err(|cause| unreadable(&entry.path(), cause))?;
+        let unreadable = |cause| CacheError::Unreadable { path: directory.clone(), cause };
+        for entry in directory.read_dir().map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?;
+            // Search engines replace their files at any time.
+            let Ok(about) = entry.metadata() else { continue };
             if about.is_dir() {
                 left.push(entry.path());
             } else if about.is_file() && about.len() >= HUGE_PAGE {
-                found.push(entry.path());
+                found.push(FoundFile { path: entry.path(), bytes: Bytes(about.len()) });
             }
         }
     }
-    found.sort();
+    found.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(found)
 }
 
@@ -199,8 +230,9 @@ mod tests {
         let large = written(&below.join("large"), HUGE_PAGE);
         let small = written(&directory.path().join("small"), HUGE_PAGE - 1);
         std::os::unix::fs::symlink(directory.path(), below.join("loop")).unwrap();
-        assert_eq!(files_at(directory.path()).unwrap(), [large.as_path()]);
-        assert_eq!(files_at(&small).unwrap(), [small.as_path()], "named, so that opening says what is wrong");
+        let paths = |at: &Path| files_at(at).unwrap().into_iter().map(|file| file.path).collect::<Vec<_>>();
+        assert_eq!(paths(directory.path()), [large.as_path()]);
+        assert_eq!(paths(&small), [small.as_path()], "named, so that opening says what is wrong");
         assert!(matches!(FileToCache::open(&small), Err(CacheError::TooSmall { .. })));
         assert!(matches!(FileToCache::open(&below), Err(CacheError::NoFile { .. })));
         let writer = File::options().write(true).open(&large).unwrap();

@@ -82,11 +82,16 @@ fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<
         _ if flags & HUGETLB != 0 => Some(Obstacle::Hugetlb),
         _ if holds_stack => Some(Obstacle::Stack),
         _ if flags & NOHUGEPAGE != 0 => Some(Obstacle::NoHugePage),
-        _ if file && (line.writable || misaligned) => Some(Obstacle::File),
-        _ if file => Some(Obstacle::ReadOnlyFile),
+        _ if file && !line.writable && !misaligned && holds_huge_page(line.range) => Some(Obstacle::ReadOnlyFile),
+        _ if file => Some(Obstacle::File),
         _ if misaligned => Some(Obstacle::Misaligned),
         _ => None,
     }
+}
+
+/// Whether an aligned 2 MiB is in the range.
+fn holds_huge_page(range: AddressRange) -> bool {
+    range.start.0.checked_next_multiple_of(HUGE_PAGE).is_some_and(|start| start + HUGE_PAGE <= range.end.0)
 }
 
 /// Collects regions that arrive in ascending order, up to a bound: page tables tell little of their number, since one page of them can map 512
@@ -124,10 +129,12 @@ impl<'a> RegionCollector<'a> {
         let mapping = self.first_overlapping(range, &present);
         let obstacle = match mapping.map(|index| &self.mappings[index]) {
             None => Some(Obstacle::Special),
-            Some(Mapping { obstacle: Some(obstacle), .. }) => Some(*obstacle),
+            // At the ends of a file no huge page fits.
+            Some(Mapping { obstacle: Some(obstacle), .. }) if *obstacle != Obstacle::ReadOnlyFile => Some(*obstacle),
             Some(mapping) if mapping.range.start > range.start || mapping.range.end < range.end => {
                 Some(Obstacle::Split)
             }
+            Some(Mapping { obstacle: Some(obstacle), .. }) => Some(*obstacle),
             Some(mapping) if self.near_stack(range, mapping) => Some(Obstacle::Stack),
             Some(_) => None,
         };
@@ -214,6 +221,19 @@ mod tests {
         };
         assert_eq!([of("r--s", 0), of("r-xp", 0x20_0000)], [Some(Obstacle::ReadOnlyFile); 2]);
         assert_eq!([of("rw-s", 0), of("rw-p", 0), of("r--s", 0x1000)], [Some(Obstacle::File); 3]);
+    }
+
+    #[test]
+    fn no_huge_page_fits_into_a_small_file_or_at_the_end_of_one() {
+        let text = "400000-401000 r-xp 00000000 08:01 7 /bin/small\n600000-a01000 r--s 00000000 08:01 8 /srv/index\n";
+        let flags =
+            [range(0x40_0000, 0x40_1000), range(0x60_0000, 0xa0_1000)].map(|range| MappingFlags { range, flags: 0 });
+        let mappings = mappings(maps::parse(text).unwrap(), &flags, &[], None);
+        let mut collector = RegionCollector::new(5, 9, &mappings, &[]);
+        (2..6).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false).unwrap());
+        let obstacles: Vec<_> = collector.regions.iter().map(|region| region.obstacle).collect();
+        let read_only = Some(Obstacle::ReadOnlyFile);
+        assert_eq!(obstacles, [Some(Obstacle::File), read_only, read_only, Some(Obstacle::Split)]);
     }
 
     #[test]

@@ -122,7 +122,7 @@ fn obstacle(obstacle: Obstacle) -> &'static str {
         Obstacle::Special => "a device or the kernel's own mapping, never promoted",
         Obstacle::File => "a file that the program may write to, or mapped where no huge page fits",
         Obstacle::ReadOnlyFile => {
-            "a file that is only read: `hugepilot cache FILE` before the program starts may put it on huge pages"
+            "a file mapped only for reading: `hugepilot cache FILE` before the program starts may put it on huge pages"
         }
         Obstacle::Misaligned => {
             "shared memory mapped where no huge page fits; restart its program with transparent_hugepage/shmem_enabled at advise, or \

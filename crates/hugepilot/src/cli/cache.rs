@@ -3,8 +3,8 @@
 use anyhow::{Context, bail};
 use heat::units::Bytes;
 use hugepilot_os::stop::{SecondSignal, Stop};
-use kernel::Root;
 use kernel::memory::Meminfo;
+use kernel::{Root, cgroup};
 use launch::cached_file::{CacheError, FileToCache, files_at};
 
 use super::args::CacheArgs;
@@ -13,20 +13,20 @@ use crate::report::{CacheOutcome, CacheReport, json, text};
 
 pub(super) fn cache(args: &CacheArgs) -> anyhow::Result<()> {
     let stop = Stop::on_signals(SecondSignal::Ends)?;
-    let mut paths = Vec::new();
+    let mut found = Vec::new();
     for path in &args.paths {
-        paths.extend(files_at(path)?);
+        found.extend(files_at(path)?);
     }
-    if paths.is_empty() {
+    if found.is_empty() {
         bail!("there is no file of at least 2 MiB, the size of a huge page, in the directories named");
     }
-    let opened: Vec<_> = paths.iter().map(|path| (path.as_path(), FileToCache::open(path))).collect();
     if !args.drop {
-        ensure_room(opened.iter().filter_map(|(_, file)| Some(file.as_ref().ok()?.whole())).sum())?;
+        ensure_room(found.iter().map(|file| file.bytes).sum())?;
     }
     terminal::ensure_read()?;
     let act = |file: FileToCache| if args.drop { drop_file(&file) } else { read(&file, &stop) };
-    let files: Vec<_> = opened.into_iter().map(|(path, file)| (path, file.and_then(act))).collect();
+    let files: Vec<_> =
+        found.iter().map(|found| (found.path.as_path(), FileToCache::open(&found.path).and_then(act))).collect();
     let report = CacheReport { files: &files };
     terminal::print(&if args.json { json::cache(&report) } else { text::cache(&report) })?;
     ensure_done(&report, &stop)
@@ -34,9 +34,19 @@ pub(super) fn cache(args: &CacheArgs) -> anyhow::Result<()> {
 
 /// What does not fit in memory would drive other files out of the page cache, and then itself.
 fn ensure_room(wanted: Bytes) -> anyhow::Result<()> {
-    let available = Meminfo::read(&Root::host()).context("cannot tell how much memory is available")?.available;
+    let root = Root::host();
+    let available = Meminfo::read(&root).context("cannot tell how much memory is available")?.available;
     if wanted > available {
         bail!("the files have {wanted}, and only {available} of memory are available; name fewer files");
+    }
+    // The page cache counts in the group of who reads; without a limit that can be read there is none.
+    let room = cgroup::memory_room(&root, std::process::id()).ok().flatten();
+    if let Some(room) = room.filter(|room| wanted > room.left()) {
+        bail!(
+            "the files have {wanted}, and the control group {} may take only {} more; name fewer files, raise memory.max, or run it outside",
+            room.cgroup,
+            room.left()
+        );
     }
     Ok(())
 }
@@ -56,10 +66,10 @@ fn ensure_done(report: &CacheReport<'_>, stop: &Stop) -> anyhow::Result<()> {
     }
     let failed = report.failed();
     if failed > 0 {
-        bail!("{failed} of {} files were left as they are; why is told above", report.files.len());
+        bail!("{failed} of {} files were left as they are; the report says why", report.files.len());
     }
     if report.nothing_is_huge() {
-        bail!("nothing came on huge pages; why is told above");
+        bail!("no huge page was obtained; the report says why");
     }
     Ok(())
 }

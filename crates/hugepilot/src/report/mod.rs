@@ -78,14 +78,17 @@ impl CacheReport<'_> {
         self.files.iter().filter(|(_, outcome)| outcome.is_err()).count()
     }
 
-    /// Whether files were read, and the kernel gave no huge page for any.
+    /// Whether files were read, and nothing of them is on huge pages.
     pub fn nothing_is_huge(&self) -> bool {
-        let mut read = self.files.iter().filter_map(|(_, outcome)| match outcome {
+        self.read().next().is_some() && self.read().all(|cached| cached.huge == Bytes(0))
+    }
+
+    /// Those that were read.
+    pub fn read(&self) -> impl Iterator<Item = &CachedFile> {
+        self.files.iter().filter_map(|(_, outcome)| match outcome {
             Ok(CacheOutcome::Read(cached)) => Some(cached),
             _ => None,
-        });
-        let is_refused = |cached: &CachedFile| cached.huge == Bytes(0) && cached.refused > Bytes(0);
-        self.files.iter().any(|(_, outcome)| matches!(outcome, Ok(CacheOutcome::Read(_)))) && read.all(is_refused)
+        })
     }
 }
 

@@ -570,7 +570,7 @@ pub(crate) fn cached() -> CacheReport<'static> {
     static FILES: LazyLock<Vec<(&Path, Result<CacheOutcome, CacheError>)>> = LazyLock::new(|| {
         let mebibytes = |count: u64| Bytes(count << 20);
         let (whole, huge, in_use, refused) = (mebibytes(512), mebibytes(300), mebibytes(200), mebibytes(2));
-        let partly = CachedFile { whole, huge, in_use, refused };
+        let partly = CachedFile { whole, huge, in_use, refused, untold: mebibytes(10) };
         let written = PathBuf::from("/srv/written");
         vec![
             (

@@ -1,8 +1,8 @@
 //! A file's pages in the page cache, on huge pages; and whether somebody may write to the file.
 //!
 //! A file system with large folios (XFS, ext4 since Linux 6.16) reads what is touched through a mapping with `MADV_HUGEPAGE` in folios of
-//! 2 MiB (mm/filemap.c, do_sync_mmap_readahead). They stay in the page cache; whoever maps a file so that address and offset are alike
-//! within 2 MiB maps each of them by one entry. None of these calls changes a file's contents.
+//! 2 MiB (mm/filemap.c, do_sync_mmap_readahead). They stay in the page cache, and a mapping whose address and offset agree modulo 2 MiB
+//! maps each of them by one entry. None of these calls changes a file's contents.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -22,8 +22,8 @@ const F_SETSIG: libc::c_int = 10;
 /// Reads 2 MiB of a file from `start`, a multiple of 2 MiB, into the page cache: on a huge page, if none of it is there yet and there is
 /// contiguous memory. Returns whether they are on one.
 ///
-/// Errors: `EFAULT` the file is shorter, `EINVAL` the kernel has no transparent huge pages, `ENODEV` the file cannot be mapped, `EIO` it
-/// cannot be read, `ENOTTY` the kernel is older than 6.7 and does not tell.
+/// Errors: `EFAULT` the file is shorter, or its disk failed; `EINVAL` the kernel has no transparent huge pages; `ENODEV` the file cannot
+/// be mapped; `ENOTTY` the kernel is older than 6.7 and does not tell.
 pub fn read_huge(file: &impl AsFd, start: u64) -> io::Result<bool> {
     let view = HugeView::of(file, start)?;
     view.advise(libc::MADV_HUGEPAGE)?;
@@ -37,7 +37,8 @@ pub fn read_huge(file: &impl AsFd, start: u64) -> io::Result<bool> {
 /// Errors: `EACCES` the file is another user's and CAP_LEASE is missing, `EINVAL` its file system has no leases.
 pub fn is_open_for_writing(file: &impl AsFd) -> io::Result<bool> {
     let descriptor = file.as_fd().as_raw_fd();
-    // Who opens the file for writing while the lease lasts is told by a signal; by default it would be one that ends this process.
+    // If somebody opens the file for writing during the lease, the kernel signals this process. The default signal, SIGIO, would end it;
+    // SIGURG is ignored.
     // SAFETY: these calls take a descriptor that is open through them, and numbers.
     let lease = unsafe {
         checked(libc::fcntl(descriptor, F_SETSIG, libc::SIGURG))?;

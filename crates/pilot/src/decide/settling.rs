@@ -20,23 +20,23 @@ struct PageAllocator {
     library: &'static str,
     /// How long a program is watched first.
     watched_for: Duration,
-    /// A program gives back if more than this share of its regions did between two scans.
+    /// A program gives back if more than this share of its regions did between two scans,
     share: f64,
+    /// and at least so many.
+    fewest: usize,
 }
 
 /// jemalloc's decay takes ten seconds, and a program that frees in waves frees in many regions at once; a hash table that grows, as in Redis, leaves
 /// two or three. mimalloc gave back for the first time a minute after the start of a program that frees half of its memory every forty seconds, and
 /// then in few regions of each wave, which add up. gperftools' tcmalloc gives back whole spans: of 162 promotions it split four.
 const ALLOCATORS: [PageAllocator; 2] = [
-    PageAllocator { library: "libjemalloc", watched_for: Duration::from_secs(45), share: 0.05 },
-    PageAllocator { library: "libmimalloc", watched_for: Duration::from_secs(90), share: 0.01 },
+    PageAllocator { library: "libjemalloc", watched_for: Duration::from_secs(45), share: 0.05, fewest: 4 },
+    PageAllocator { library: "libmimalloc", watched_for: Duration::from_secs(90), share: 0.01, fewest: 2 },
 ];
 /// How long it is left alone after it gave memory back.
 const LEFT_ALONE: Duration = Duration::from_secs(10 * 60);
 /// A region has given back if so many fewer of its pages hold something, and some still do.
 const FEWEST_PAGES: u16 = 4;
-/// A program gives back in at least so many regions.
-const FEWEST_REGIONS: usize = 2;
 /// Of a large program, about so many regions are watched.
 const MOST_REGIONS: usize = 4096;
 
@@ -67,7 +67,7 @@ impl Settling {
         let before = std::mem::replace(&mut self.held, held);
         let known = before.iter().filter_map(|(start, &before)| Some((before, *self.held.get(start)?)));
         let gave_back = known.clone().filter(|&(before, now)| now > 0 && before >= now + FEWEST_PAGES).count();
-        if gave_back >= FEWEST_REGIONS && gave_back as f64 > known.count() as f64 * allocator.share {
+        if gave_back >= allocator.fewest && gave_back as f64 > known.count() as f64 * allocator.share {
             self.gave_back = Some(now);
         }
     }
@@ -161,6 +161,12 @@ mod tests {
         assert_eq!(found(&full, &scan(50, FEWEST_PAGES - 1, JEMALLOC)), None);
         assert_eq!(found(&full, &scan(5, 100, JEMALLOC)), None, "the tables of a Redis that grows");
         assert_eq!(found(&full, &scan(6, 100, JEMALLOC)), Some(Reason::GivenBackByPage));
+        let small = |lacking| {
+            let of =
+                |lacking| Heat { regions: scan(lacking, 100, JEMALLOC).regions[..30].to_vec(), ..scan(0, 0, JEMALLOC) };
+            found(&of(0), &of(lacking))
+        };
+        assert_eq!([small(3), small(4)], [None, Some(Reason::GivenBackByPage)], "of 60 MiB");
         let mimalloc = |lacking| found(&scan(0, 0, MIMALLOC), &scan(lacking, 100, MIMALLOC));
         assert_eq!([mimalloc(1), mimalloc(2)], [Some(Reason::Watched), Some(Reason::GivenBackByPage)]);
         assert_eq!(found(&scan(50, 100, JEMALLOC), &full), None, "it only takes");

@@ -11,9 +11,10 @@ Examples:
   hugepilot cache /usr/lib/jvm/*/lib/server/libjvm.so     code, where it is aligned to 2 MiB in file and memory
   hugepilot cache --drop /srv/index.bin           undo it: read from disk again, as programs ask for it
 
-Run it before the program starts, for example by ExecStartPre= of its unit: what a program maps already stays on base pages until it
+Run it before the program starts, for example by ExecStartPre=-+ of its unit: what a program maps already stays on base pages until it
 maps it anew. The page cache is shared, so it takes no memory that reading the file would not take. It needs a file system with large
-folios: XFS, or ext4 since Linux 6.16. Exit status: 0 done, 1 a file could not be read, or nothing came on huge pages.";
+folios: XFS, or ext4 since Linux 6.16. Exit status: 0 done, 1 a file was left as it is, no huge page was obtained, or too little memory
+is available.";
 
 /// `hugepilot cache`
 #[derive(Args, Clone, Debug, PartialEq)]

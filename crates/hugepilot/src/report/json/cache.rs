@@ -22,6 +22,7 @@ pub fn cache(report: &CacheReport<'_>) -> String {
             huge_bytes: read.map(|cached| cached.huge),
             in_use_bytes: read.map(|cached| cached.in_use),
             refused_bytes: read.map(|cached| cached.refused),
+            untold_bytes: read.map(|cached| cached.untold),
             not_reached_bytes: read.map(CachedFile::not_reached),
             stays_bytes: stays,
             error: outcome.as_ref().err().map(ToString::to_string),

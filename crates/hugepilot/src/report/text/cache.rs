@@ -17,14 +17,17 @@ pub fn cache(report: &CacheReport<'_>) -> String {
             Ok(CacheOutcome::Read(cached)) => read(cached),
             Ok(CacheOutcome::Dropped { stays: Some(Bytes(0)) }) => "dropped from the page cache".to_owned(),
             Ok(CacheOutcome::Dropped { stays: Some(stays) }) => {
-                format!("dropped but for {stays} that programs map, or that is not on disk yet")
+                format!("dropped but for {stays}, which a program maps or which is not on disk yet")
             }
             Ok(CacheOutcome::Dropped { stays: None }) => "dropped as far as no program maps it".to_owned(),
-            Err(error) => format!("left as it is: {error}"),
+            Err(error) => {
+                lines.push(format!("left as it is: {error}"));
+                continue;
+            }
         };
         lines.push(format!("{}: {told}", printable(&path.to_string_lossy(), PATH_LIMIT)));
     }
-    if report.nothing_is_huge() {
+    if report.nothing_is_huge() && report.read().any(|cached| cached.refused > Bytes(0)) {
         lines.push(
             "no huge page was obtained: either the file system has no large folios (XFS has them, ext4 since Linux 6.16), or there is no \
              contiguous memory, for which `hugepilot doctor` has a remedy"
@@ -38,8 +41,9 @@ fn read(cached: &CachedFile) -> String {
     let share = percent(cached.huge.0 as f64, cached.whole.0 as f64);
     let mut told = format!("{} of {} on huge pages ({share})", cached.huge, cached.whole);
     let rest = [
-        (cached.in_use, "are in use on base pages, until their programs map them anew"),
+        (cached.in_use, "stay on base pages, which a program maps, until it maps them anew"),
         (cached.refused, "got none"),
+        (cached.untold, "stay on base pages, and why is told only to the file's owner and root"),
         (cached.not_reached(), "were not reached"),
     ];
     for (bytes, what) in rest.into_iter().filter(|(bytes, _)| bytes.0 > 0) {
