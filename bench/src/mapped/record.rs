@@ -39,7 +39,7 @@ impl fmt::Display for HowFilled {
     }
 }
 
-/// What of a file was mapped by huge pages after it was filled.
+/// How much of a file was mapped by huge pages after it was filled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Filled {
     pub(super) fill: u32,
