@@ -22,6 +22,7 @@ const EVERYTHING: &[&str] = &[
     "metrics.tlsSecret=c",
     "metrics.networkPolicy.enabled=true",
     "metrics.serviceMonitor.enabled=true",
+    "metrics.serviceMonitor.metricRelabelings[0].action=keep",
     "metrics.prometheusRule.enabled=true",
     "metrics.dashboard.enabled=true",
     "priorityClassName=high",
