@@ -47,7 +47,7 @@ fn a_mapped_file_comes_on_huge_pages() {
     let directory = directory();
     let path: PathBuf = directory.path().join("index");
     on_base_pages(&path);
-    let reader = Program::start(&format!("view={} ready sleep=1h", path.display()));
+    let reader = Program::start(&format!("view={} ready sleep=3600s", path.display()));
     let on_base = explained(&reader, &path);
     assert_eq!(
         (number(&on_base, "huge_bytes"), on_base["not_huge_bytes"]["read_only_file"].as_u64()),
@@ -69,7 +69,7 @@ fn a_mapped_file_comes_on_huge_pages() {
         return eprintln!("not tested: {} is on a file system without large folios", path.display());
     }
     assert!(ran.status.success() && ran.stdout.contains("32 MiB of 32 MiB on huge pages (100.0 %)"), "{ran:?}");
-    let reader = Program::start(&format!("view={} ready sleep=1h", path.display()));
+    let reader = Program::start(&format!("view={} ready sleep=3600s", path.display()));
     wait_until("all of it is mapped by huge pages", || number(&explained(&reader, &path), "huge_bytes") == SIZE);
     assert_eq!(number(&cached("--drop", &path), "stays_bytes"), SIZE, "it is mapped");
     drop(reader);
