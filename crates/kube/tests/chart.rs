@@ -67,6 +67,26 @@ fn start(documents: &[Value]) -> (Config, AgentArgs) {
 }
 
 #[test]
+fn what_the_book_advises_to_drop_is_needed_by_no_rule_and_no_dashboard_of_the_fleet() {
+    let book = include_str!("../../../docs/kubernetes.md");
+    let (_, after) = book.split_once("regex: \"hugepilot_target_(").expect("an advice");
+    let (dropped, _) = after.split_once(')').expect("the end of the expression");
+    let dropped: Vec<&str> = dropped.split('|').map(|name| name.trim_matches(['\\', '\n', ' '])).collect();
+    let users = [
+        include_str!("../../../integrations/prometheus/rules.yml"),
+        include_str!("../../../integrations/grafana/what-it-did.json"),
+        include_str!("../../../integrations/grafana/what-would-pay.json"),
+    ];
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let used: BTreeSet<&str> = users.iter().flat_map(|text| text.split(|letter| !is_part(letter))).collect();
+    assert!(dropped.len() == 10 && used.contains("hugepilot_target_held_back"), "{dropped:?}");
+    let metrics = include_str!("../../../docs/reference/metrics.md");
+    for name in dropped.iter().map(|name| format!("hugepilot_target_{name}")) {
+        assert!(!used.contains(name.as_str()) && metrics.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
+#[test]
 fn programs_understand_what_the_manifests_give_them() {
     let (config, args) = start(&documents(MANIFESTS));
     assert!(config.agents && config.scope.rules().is_empty());
