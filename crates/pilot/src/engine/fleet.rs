@@ -192,8 +192,9 @@ impl Fleet {
                 break;
             }
             let member = &self.members[&process];
-            let may_scan = member.is_unfinished() || member.next_scan > begin || pilot.can_afford_a_scan();
-            if self.shared_state.is_paused(process) || !may_scan {
+            let may_scan = member.next_scan <= begin && pilot.can_afford_a_scan();
+            let may_go_on = member.is_unfinished() && pilot.may_step_soon();
+            if self.shared_state.is_paused(process) || !may_scan && !may_go_on {
                 continue;
             }
             let window = pilot.watch.window;

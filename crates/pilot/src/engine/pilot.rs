@@ -201,6 +201,11 @@ impl<'a> Pilot<'a> {
         self.budget.free_at() <= self.now()
     }
 
+    /// Whether a turn that begins now can promote anything: after a long step, the rest that is owed may be longer than the turn.
+    pub(super) fn may_step_soon(&self) -> bool {
+        self.pacer.next_step() < self.now() + FRESH
+    }
+
     /// About how many regions can be promoted in a turn.
     pub(super) fn steps_of_a_turn(&self, collapse: Nanos) -> usize {
         self.pacer.steps_within(FRESH, collapse)
