@@ -33,7 +33,7 @@ BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
 BROWSER := chromium
 VM_NEEDS := qemu-system-x86 busybox-static cpio jq
 KERNEL_NEEDS := flex bison bc xz-utils dwarves
-KUBE_NEEDS := etcd-server containerd runc containernetworking-plugins openssl curl redis-server redis-tools memcached python3
+KUBE_NEEDS := etcd-server containerd runc containernetworking-plugins openssl curl podman redis-server redis-tools memcached python3
 WINDOWS_NEEDS := gcc-mingw-w64-x86-64 wine
 WINDOWS_TARGET := x86_64-pc-windows-gnu
 TEST_NEEDS := memcached redis-server gcc g++ valgrind $(VM_NEEDS)
@@ -127,10 +127,12 @@ image: deps-build ## the container image of hugepilotd and hugepilot-kube, witho
 	@scripts/image "$$(scripts/static-programs)"
 
 .PHONY: kube-test
-kube-test: deps-build ## the agent's own tests, then a real Kubernetes of one node with the chart, here; needs root and Go, and at first a quarter of an hour to build it
+kube-test: deps-build ## the agent's own tests, then containers under Podman, and a real Kubernetes of one node with the chart, here; needs root and Go, and at first a quarter of an hour to build it
 	cargo clippy --locked -p hugepilot-kube --all-targets -- -D warnings
 	cargo test --locked -p hugepilot-kube
+	cargo build --locked --release -p hugepilot
 	@scripts/need $(KUBE_NEEDS)
+	$(SUDO) tests/kube/engine
 	$(SUDO) tests/kube/run
 
 .PHONY: windows

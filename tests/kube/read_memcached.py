@@ -1,9 +1,11 @@
-"""Fills memcached on this machine with values of 400 bytes, and reads them at random from then on."""
+"""Fills memcached on this machine with values of 400 bytes, and reads them at random from then on: read_memcached.py [SECONDS BETWEEN REQUESTS]"""
 import random
 import socket
+import sys
 import time
 
 KEYS, AT_ONCE = 300_000, 100
+REST = float(sys.argv[1]) if len(sys.argv) > 1 else 0
 
 
 def connected():
@@ -24,3 +26,5 @@ while True:
     answer = b""
     while not answer.endswith(b"END\r\n"):
         answer = server.recv(1 << 20)
+    if REST:
+        time.sleep(REST)

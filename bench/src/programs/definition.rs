@@ -103,6 +103,7 @@ built_in!(
     "sweep-scattered",
     "sweep-sequential",
     "sweep-skewed",
+    "xgboost",
 );
 
 impl ProgramDefinition {

@@ -1,6 +1,7 @@
 //! Files that others write, or that hugepilot wrote once.
 //!
-//! Owns: configurations, recordings and what is drawn of them, records, the kernel's command line and programs. Never touches: a file itself.
+//! Owns: configurations, recordings and what is drawn of them, records, outcomes of trials, the kernel's command line and programs. Never touches:
+//! a file itself.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,9 +14,10 @@ use hugepilot::report::heat_grid::{HeatRecorder, html};
 use hugepilot::report::heat_map::Canvas;
 use hugepilot::report::{Detail, PlanReport, ReclaimStatusReport, json, text as words};
 use launch::program::elf::{Elf, parse};
-use pilot::decide::{Allowance, Past, Spent, decide};
+use pilot::decide::{Allowance, GainPercent, Past, Spent, decide};
 use pilot::engine::Family;
 use pilot::machine::PromotionRecord;
+use pilot::past_trials::{PastTrials, TriedProgram};
 use pool::{Edit, Lasting, LastingPool, PoolSurroundings, persist};
 use reclaim::ReclaimState;
 use recording::{Moment, Recording};
@@ -78,6 +80,17 @@ pub fn record(bytes: &[u8]) {
     if let Ok(record) = serde_json::from_slice::<PromotionRecord>(bytes) {
         let written = serde_json::to_vec(&record).expect("it can be written");
         assert_eq!(serde_json::from_slice::<PromotionRecord>(&written).expect("it can be read again"), record);
+    }
+}
+
+/// The outcomes of trials: any bytes are understood or refused, and what is understood corrects an estimate to a range.
+pub fn trials(bytes: &[u8]) {
+    let Ok(trials) = PastTrials::parse(bytes) else { return };
+    let model = GainPercent { low: 5.0, likely: 10.0, high: 20.0 };
+    let tried = TriedProgram::Service { service: "redis.service".to_owned(), executable: "/usr/bin/redis-server".into() };
+    for program in [None, Some(&tried)] {
+        let (GainPercent { low, likely, high }, _) = trials.correction(program).apply(model);
+        assert!(low <= likely && likely <= high && high.is_finite() && low > -100.0, "{low} to {high}, likely {likely}");
     }
 }
 

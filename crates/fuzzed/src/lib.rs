@@ -10,7 +10,7 @@ mod machine_tree;
 mod protocols;
 mod words;
 
-pub use files::{command_line, config, elf, reclaim_state, record, recording};
+pub use files::{command_line, config, elf, reclaim_state, record, recording, trials};
 pub use from_kernel::{buddyinfo, hugetlb, kallsyms, machine, maps, numa_maps, samples, smaps, status};
 pub use machine_tree::tree;
 pub use protocols::{control, hps, http_request};
@@ -46,6 +46,7 @@ pub const TARGETS: &[(&str, FuzzTarget)] = named![
     smaps,
     status,
     tree,
+    trials,
     words,
 ];
 

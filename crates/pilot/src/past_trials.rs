@@ -179,13 +179,17 @@ impl PastTrials {
     /// The outcomes in a file; none if there is no file or it is damaged, which is logged.
     pub fn read(path: &Path) -> Self {
         let Ok(file) = File::open(path) else { return Self::default() };
-        let read = serde_json::from_reader(file.take(LONGEST_FILE)).map(|Self(outcomes)| outcomes);
-        let mut outcomes = read.unwrap_or_else(|error| {
+        Self::parse(file).unwrap_or_else(|error| {
             tracing::warn!("{} is damaged ({error}); forecasts do without it", path.display());
-            Vec::new()
-        });
+            Self::default()
+        })
+    }
+
+    /// The outcomes in such a file, without those that no trial can have had. Errors: it is not such a file.
+    pub fn parse(file: impl Read) -> serde_json::Result<Self> {
+        let Self(mut outcomes) = serde_json::from_reader(file.take(LONGEST_FILE))?;
         outcomes.retain(|outcome| is_sound(&outcome.expected) && is_sound(&outcome.gained));
-        Self(outcomes)
+        Ok(Self(outcomes))
     }
 
     /// Adds an outcome in place of an earlier one of the same program, and writes the file.

@@ -9,6 +9,7 @@ mod machine;
 mod newcomer;
 mod program;
 mod promises;
+mod resting;
 mod scenario;
 mod steps;
 

@@ -1,0 +1,79 @@
+# A trial across replicas, seen through a real Prometheus, for tests/kube/run to source.
+#
+# Owns: a Prometheus of Debian's package below $state, without its service. Never touches: the cluster, other than by reading its metrics.
+
+# Unpacked, not installed: the package would start a service.
+fetch_prometheus() {
+    (cd "$state" && apt-get download -qq prometheus && dpkg -x prometheus_*.deb prometheus)
+    prometheus=$state/prometheus/usr/bin/prometheus promtool=$state/prometheus/usr/bin/promtool
+}
+
+# What its own linter says of our metrics and rules.
+check_metrics() {
+    collects | grep -v '^# EOF' | "$promtool" check metrics > "$state/metrics.lint" 2>&1 || { cat "$state/metrics.lint" >&2; exit 1; }
+    "$promtool" check rules integrations/prometheus/rules.yml > "$state/rules.lint" 2>&1 || { cat "$state/rules.lint" >&2; exit 1; }
+    say "promtool: $(tr '\n' ' ' < "$state/rules.lint"); of the metrics: $(cat "$state/metrics.lint" || true)"
+}
+
+start_prometheus() {
+    printf '%s' "$token" > "$state/token"
+    cat > "$state/prometheus.yml" <<EOF
+global: {scrape_interval: 2s, evaluation_interval: 2s}
+rule_files: [$PWD/integrations/prometheus/rules.yml]
+scrape_configs:
+  - job_name: hugepilot
+    honor_labels: true
+    authorization: {credentials_file: $state/token}
+    static_configs: [{targets: ["$(kubectl -n hugepilot get pods -o jsonpath='{.items[0].status.podIP}'):9472"]}]
+EOF
+    "$promtool" check config "$state/prometheus.yml" > "$state/config.lint" 2>&1 || { cat "$state/config.lint" >&2; exit 1; }
+    start prometheus "$prometheus" --config.file "$state/prometheus.yml" --storage.tsdb.path "$state/tsdb" --web.listen-address 127.0.0.1:19090
+    wait_for "Prometheus" 30 curl -fsS -m 5 http://127.0.0.1:19090/-/ready
+}
+
+# Series of an expression: one line each, its labels and its value.
+asked() {
+    curl -fsS -m 5 --data-urlencode "query=$1" http://127.0.0.1:19090/api/v1/query |
+        python3 -c 'import json, sys; [print(each["metric"], each["value"][1]) for each in json.load(sys.stdin)["data"]["result"]]'
+}
+
+has_both_arms() { asked 'workload:hugepilot_trial_cpus:avg{workload="web"}' | grep -c "'arm': '\(promoted\|observed\)'" | grep -qx 2; }
+arm() { asked "hugepilot_target_promoting{workload=\"web\", arm=\"$1\"}" | grep -c .; }
+
+# Replicas of one Deployment, of which the hash of the uid promotes about half.
+replicas_on_trial() {
+    say "16 replicas on trial"
+    local pods
+    pods=$(gauge hugepilot_agent_pods)
+    kubectl apply -f - > /dev/null <<EOF
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 16
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}, annotations: {hugepilot.io/trial: "50%", hugepilot.io/max-growth: "20%"}}
+    spec:
+      automountServiceAccountToken: false
+      enableServiceLinks: false
+      terminationGracePeriodSeconds: 1
+      containers:
+        - name: server
+          image: docker.io/library/servers:test
+          imagePullPolicy: Never
+          command: [/bin/sh, -c, "$memcached & exec $python -S /read_memcached.py 0.02"]
+          resources: {requests: {memory: 16Mi, cpu: 10m}}
+EOF
+    wait_for "all replicas" 120 kubectl wait --for=condition=Available deployment/web --timeout=1s
+    wait_for "both arms in Prometheus" 120 has_both_arms
+    wait_for "a verdict on the trial" 180 told_of_trial
+    say "$(arm promoted) replicas are promoted, $(arm observed) observed: $(tr '\n' ' ' < "$state/trial")"
+    kubectl delete deployment web > /dev/null
+    wait_for "none of them known" 120 knows_pods "$pods"
+}
+
+told_of_trial() {
+    "$hugepilot" fleet trial default/web --prometheus http://127.0.0.1:19090 --metric 'sum by (namespace, pod) (hugepilot_target_busy_cpus)' > "$state/trial"
+    grep -q ' % (' "$state/trial"
+}
