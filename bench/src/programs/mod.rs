@@ -43,8 +43,6 @@ Each program is started, filled and put under load, then `hugepilot trial` switc
 known within 2 %, or time is up. With --setups it runs several times side by side instead, each in one setup and stopped except during its
 turns.";
 
-/// Where work is counted at once, many short windows tell most.
-const WINDOW: &str = "1s";
 const POLL: Duration = Duration::from_millis(100);
 
 /// `programs`
@@ -165,7 +163,7 @@ impl ProgramsArguments {
         // The forecast is to be that of a machine without earlier trials. Nobody minds how fast this program is meanwhile, so that more pairs fit
         // into the time.
         words.extend(["--no-calibration", "--max-slowdown", "25%"]);
-        words.extend(["--window", program.window.as_deref().unwrap_or(WINDOW)]);
+        words.extend(program.window.iter().flat_map(|window| ["--window", window]));
         words.extend(program.children.then_some("--children"));
         let trial = bench.tool.start_on("trial", running.pid()?, &words)?;
         while !trial.has_ended()? {

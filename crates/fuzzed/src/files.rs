@@ -87,10 +87,14 @@ pub fn record(bytes: &[u8]) {
 pub fn trials(bytes: &[u8]) {
     let Ok(trials) = PastTrials::parse(bytes) else { return };
     let model = GainPercent { low: 5.0, likely: 10.0, high: 20.0 };
-    let tried = TriedProgram::Service { service: "redis.service".to_owned(), executable: "/usr/bin/redis-server".into() };
+    let tried =
+        TriedProgram::Service { service: "redis.service".to_owned(), executable: "/usr/bin/redis-server".into() };
     for program in [None, Some(&tried)] {
         let (GainPercent { low, likely, high }, _) = trials.correction(program).apply(model);
-        assert!(low <= likely && likely <= high && high.is_finite() && low > -100.0, "{low} to {high}, likely {likely}");
+        assert!(
+            low <= likely && likely <= high && high.is_finite() && low > -100.0,
+            "{low} to {high}, likely {likely}"
+        );
     }
 }
 

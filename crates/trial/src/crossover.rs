@@ -13,6 +13,10 @@ use crate::settle::has_settled;
 const SAMPLE: Nanos = Nanos(250_000_000);
 /// How long the speed may take to settle; then a window begins anyway.
 const LONGEST_SETTLING: Nanos = Nanos(15_000_000_000);
+/// Windows shorter than this depend on when a program happens to count its work.
+const SHORTEST_WINDOW: Nanos = Nanos(3_000_000_000);
+/// Longer ones would leave a trial of some minutes too few pairs.
+const LONGEST_WINDOW: Nanos = Nanos(10_000_000_000);
 /// A program that uses less of a CPU does not show what huge pages do for it.
 const LEAST_CPU: f64 = 0.005;
 
@@ -116,8 +120,8 @@ pub enum TrialError {
 /// How a trial goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialRules {
-    /// How long a window is. Where a machine's speed drifts, many short windows tell more than a few long ones.
-    pub window: Nanos,
+    /// How long a window is; None for as long as it takes to switch, so that half of the time is measured.
+    pub window: Option<Nanos>,
     /// The trial ends after the pair during which this has passed.
     pub limit: Nanos,
     /// How far the ends of the interval may lie from the middle, as a share of the speed; None to end once the answer is known.
@@ -234,6 +238,8 @@ fn go_on(
     let mut lies_on = rules.as_found;
     loop {
         let order = if random.bool() { [Arm::Base, Arm::Huge] } else { [Arm::Huge, Arm::Base] };
+        let length =
+            rules.window.unwrap_or_else(|| trial.mean_time_between_windows().clamp(SHORTEST_WINDOW, LONGEST_WINDOW));
         let mut pair = Vec::new();
         for arm in order {
             if arm != lies_on {
@@ -241,7 +247,7 @@ fn go_on(
                 lies_on = arm;
             }
             settle(subject)?;
-            let window = measure(subject, arm, rules, began)?;
+            let window = measure(subject, arm, length, rules, began)?;
             pair.push(window);
             trial.elapsed = window.began_ns + window.elapsed_ns;
             progress(trial);
@@ -257,6 +263,12 @@ fn go_on(
 }
 
 impl Trial {
+    /// What it took to switch and to settle before a window so far.
+    fn mean_time_between_windows(&self) -> Nanos {
+        let measured = self.windows.iter().map(|window| window.elapsed_ns).sum();
+        Nanos(self.elapsed.saturating_sub(measured).0 / (self.windows.len() as u64).max(1))
+    }
+
     fn add(&mut self, pair: &[TrialWindow]) {
         let of = |arm: Arm| pair.iter().find(|window| window.arm == arm).expect("a pair has both arms");
         let (base, huge) = (of(Arm::Base), of(Arm::Huge));
@@ -284,11 +296,12 @@ fn settle(subject: &mut dyn UnderTrial) -> Result<(), TrialError> {
 fn measure(
     subject: &mut dyn UnderTrial,
     arm: Arm,
+    length: Nanos,
     rules: &TrialRules,
     began: Nanos,
 ) -> Result<TrialWindow, TrialError> {
     let before = subject.read()?;
-    subject.rest(rules.window)?;
+    subject.rest(length)?;
     let after = subject.read()?;
     let window = TrialWindow {
         arm,

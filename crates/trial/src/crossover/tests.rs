@@ -20,10 +20,9 @@ struct Simulated {
     walked: f64,
     cpu: Nanos,
     switches: usize,
+    switching: Nanos,
     ends_at: Nanos,
 }
-
-const SWITCHING: Nanos = Nanos(4_000_000_000);
 
 impl Simulated {
     fn new(seed: u64, gain: f64, noise: f64, drift: f64) -> Self {
@@ -39,6 +38,7 @@ impl Simulated {
             walked: 0.0,
             cpu: Nanos(0),
             switches: 0,
+            switching: Nanos(4_000_000_000),
             ends_at: Nanos(u64::MAX),
         }
     }
@@ -62,7 +62,7 @@ impl Simulated {
 impl UnderTrial for Simulated {
     fn switch(&mut self, to: Arm) -> Result<(), TrialError> {
         assert_ne!(to, self.arm, "it is there already");
-        self.pass(SWITCHING);
+        self.pass(self.switching);
         self.arm = to;
         self.switches += 1;
         Ok(())
@@ -87,13 +87,8 @@ impl UnderTrial for Simulated {
 }
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
-const RULES: TrialRules = TrialRules {
-    window: Nanos(3_000_000_000),
-    limit: Nanos(10 * MINUTE.0),
-    precision: None,
-    as_found: Arm::Base,
-    without_work: "-",
-};
+const RULES: TrialRules =
+    TrialRules { window: None, limit: Nanos(10 * MINUTE.0), precision: None, as_found: Arm::Base, without_work: "-" };
 
 fn verdict_of(mut subject: Simulated, rules: &TrialRules, seed: u64) -> (TrialVerdict, Trial) {
     let (trial, _) = run(&mut subject, rules, &mut fastrand::Rng::with_seed(seed), &mut |_| ());
@@ -110,6 +105,21 @@ fn a_program_against_itself_seldom_differs() {
         let claims = claims.count();
         assert!(claims <= 10, "{claims} of 200 claim a difference; noise {noise}, drift {drift}");
     }
+}
+
+#[test]
+fn windows_are_as_long_as_it_takes_to_switch() {
+    let seconds_of = |switching: u64, window| {
+        let subject = Simulated { switching: Nanos(1_000_000_000 * switching), ..Simulated::new(1, 0.0, 0.1, 0.0) };
+        let (_, trial) = verdict_of(subject, &TrialRules { window, ..RULES }, 2);
+        let mut seconds = trial.windows.iter().map(|window| window.elapsed_ns.seconds());
+        (seconds.next().expect("a window"), seconds.next_back().expect("another"))
+    };
+    let (first, last) = seconds_of(8, None);
+    // Each time it settles, too; in half of all pairs nothing is switched between two of them.
+    assert!(first == 3.0 && (6.0..8.5).contains(&last), "{first} s, then {last} s");
+    assert_eq!((seconds_of(0, None).1, seconds_of(60, None).1), (3.0, 10.0), "within bounds");
+    assert_eq!(seconds_of(12, Some(Nanos(500_000_000))), (0.5, 0.5), "as asked for");
 }
 
 #[test]

@@ -43,9 +43,9 @@ pub struct TrialArgs {
     /// What the number is; auto tells from eight readings
     #[arg(long, value_name = "KIND", default_value_t, value_enum)]
     pub number: NumberIs,
-    /// How long a window is, 500ms to 1h; many short ones tell more than a few long ones, unless work is counted late
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_window)]
-    pub window: Nanos,
+    /// How long a window is, 500ms to 1h; longer where work is counted late [default: as long as switching takes, 3s to 10s]
+    #[arg(long, value_name = "TIME", value_parser = parse_window)]
+    pub window: Option<Nanos>,
     /// Go on until the gain is known within so much of the program's speed, 0.1% to 50% [default: until it is known whether there is one]
     #[arg(long = "to", value_name = "SHARE", value_parser = parse_precision)]
     pub precision: Option<f64>,
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!((args.target.pids, args.target.name), (Vec::new(), Some("memcached".parse().unwrap())));
         assert_eq!(
             (args.precision, args.limit, args.window),
-            (Some(0.01), Nanos(300_000_000_000), Nanos(2_000_000_000))
+            (Some(0.01), Nanos(300_000_000_000), Some(Nanos(2_000_000_000)))
         );
         assert_eq!((args.leave, args.number, args.rate), (LeaveIn::Promoted, NumberIs::Rate, Some("x".to_owned())));
         let args = parse("hugepilot trial 7").unwrap();
