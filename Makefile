@@ -126,6 +126,12 @@ vm-unit: deps-build deps-test ## the unit under systemd, on Debian's kernel in Q
 image: deps-build ## the container image of hugepilotd and hugepilot-kube, without a container engine; its last line says where
 	@scripts/image "$$(scripts/static-programs)"
 
+.PHONY: sbom
+sbom: deps-rust ## what is linked into the programs of the image, as CycloneDX has it, in target/; installs cargo-cyclonedx for it
+	@cargo cyclonedx --version > /dev/null 2>&1 || cargo install --locked cargo-cyclonedx \
+	  || { echo "cargo-cyclonedx is missing, and cargo could not install it (see above)" >&2; exit 1; }
+	@scripts/sbom target
+
 .PHONY: kube-test
 kube-test: deps-build ## the agent's own tests, then containers under Podman, and a real Kubernetes of one node with the chart, here; needs root and Go, and at first a quarter of an hour to build it
 	cargo clippy --locked -p hugepilot-kube --all-targets -- -D warnings
