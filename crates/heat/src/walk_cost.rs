@@ -68,10 +68,6 @@ pub struct WalkCost {
 /// A calibration is valid for memory of its size, and up to this many times that: each doubling costs as much as the one before.
 const FARTHEST: f64 = 8.0;
 
-/// The part of each walk's cost paid by programs that walk often but also have other work; a chase, which does nothing else, pays all of it. Sweeps
-/// of 1 GiB paid 0.3 to 0.8 (Intel Emerald Rapids); the number is a rule of thumb.
-const NOT_HIDDEN: f64 = 0.5;
-
 impl ReadTimes {
     /// The cost of a walk, in nanoseconds.
     fn walk_ns(self) -> f64 {
@@ -149,12 +145,6 @@ impl WalkCost {
         })
     }
 
-    /// The likely cost of a walk, in nanoseconds, to a program that makes this many in each second of its CPU time: as in the chase that walks as
-    /// often, or interpolated; but programs that walk as fast as the independent chase pay only a part.
-    fn likely_ns(&self, walks_per_second: f64) -> f64 {
-        self.walk_ns_at(walks_per_second, [1.0, 1.0, NOT_HIDDEN])
-    }
-
     /// The cost of a walk to a program that makes this many in each second of its CPU time, if the occasional, the dependent and the independent
     /// chase pay these shares.
     fn walk_ns_at(&self, walks_per_second: f64, paid: [f64; 3]) -> f64 {
@@ -171,16 +161,10 @@ impl WalkCost {
         (slow.1 + weight * (fast.1 - slow.1)).exp()
     }
 
-    /// Shares of the time that walks of unknown kind may take: at least, likely, at most.
-    pub fn shares_of_any_kind(&self, walks_per_second: f64) -> [f64; 3] {
-        let costs = [self.low().0 as f64, self.likely_ns(walks_per_second), self.high().0 as f64];
-        costs.map(|walk_ns| (walks_per_second * walk_ns * 1e-9).clamp(0.0, self.largest_share()))
-    }
-
     /// Shares of the time that these walks take: at least, likely, at most. `most_times`: the factor by which the program may walk more often;
-    /// `scattered`: the measured share of walks that do not go along addresses.
-    pub fn shares(&self, walks_per_second: f64, most_times: f64, scattered: f64) -> [f64; 3] {
-        let Scatter(scattered) = Scatter::of(scattered);
+    /// `scattered`: the share of walks that do not go along addresses, as far as it was measured.
+    pub fn shares(&self, walks_per_second: f64, most_times: f64, scattered: Option<f64>) -> [f64; 3] {
+        let Scatter(scattered) = scattered.map_or(Scatter::UNKNOWN, Scatter::of);
         let rates = [1.0, most_times.sqrt(), most_times].map(|times| walks_per_second * times);
         let paid: [fn(Paid) -> f64; 3] = [|paid| paid.low, |paid| paid.likely, |paid| paid.high];
         std::array::from_fn(|end| {
@@ -196,11 +180,6 @@ impl WalkCost {
         let rate = walks_per_second.min(self.independent.rate());
         let [occasional, overlapped, waited_for] = [OCCASIONAL, OVERLAPPED, WAITED_FOR].map(paid);
         rate * self.walk_ns_at(rate, [occasional, waited_for, overlapped]) * 1e-9
-    }
-
-    /// Walks take no larger share of any program's time than of a chase's, which does nothing else.
-    fn largest_share(&self) -> f64 {
-        self.chases().map(ReadTimes::share).into_iter().fold(0.0, f64::max)
     }
 }
 
@@ -220,6 +199,9 @@ pub struct WalkShare {
 struct Scatter([f64; 3]);
 
 impl Scatter {
+    /// What could not be measured was not seen to go along addresses either.
+    const UNKNOWN: Self = Self([0.0, 1.0, 1.0]);
+
     /// From a measurement. A count of some thousand lines is accurate to a tenth: above nine tenths all walks may be scattered, and below one tenth
     /// nearly none.
     fn of(measured: f64) -> Self {

@@ -266,7 +266,8 @@ fn ensure_splits(pilot: &mut Pilot<'_>, process: Process, round: &Round) -> anyh
     Ok(())
 }
 
-/// Observes several times, and takes the round in the middle by what its plan saves: others hide page walks, and a few reads overstate them.
+/// Observes several times, and takes the round in the middle by what its plan saves: others hide page walks, and a few reads overstate them. Rounds
+/// that tell whether walks are scattered count before those that do not.
 fn middle_of_several(pilot: &mut Pilot<'_>, process: Process, children: bool) -> anyhow::Result<(Round, Gauged)> {
     let mut rounds = Vec::new();
     for _ in 0..OBSERVATIONS {
@@ -274,9 +275,13 @@ fn middle_of_several(pilot: &mut Pilot<'_>, process: Process, children: bool) ->
         let round = pilot.scan(process, children, &Spent::default())?;
         rounds.push((round, gauges.read()));
     }
+    let tells = |(round, _): &(Round, Gauged)| round.plan.walks.scattered.is_some();
+    if rounds.iter().any(tells) {
+        rounds.retain(tells);
+    }
     let saves = |(round, _): &(Round, Gauged)| round.plan.walks_saved_per_second();
     rounds.sort_by(|one, other| saves(one).total_cmp(&saves(other)));
-    Ok(rounds.swap_remove(OBSERVATIONS / 2))
+    Ok(rounds.swap_remove(rounds.len() / 2))
 }
 
 /// Keeps what came beside what was expected; a forecast does without it where that fails.
