@@ -502,7 +502,7 @@ pub(super) fn trial_of(ratios: &[f64]) -> (Trial, TrialVerdict) {
     let mut given = Given { speeds: ratios.iter().copied(), at: Nanos(0), work: 0.0, huge: false };
     // Never ends by itself.
     let rules = TrialRules {
-        window: WINDOW,
+        window: Some(WINDOW),
         limit: Nanos(u64::MAX),
         precision: Some(0.0),
         as_found: Arm::Base,
