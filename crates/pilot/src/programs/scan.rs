@@ -274,8 +274,9 @@ mod tests {
 
     #[test]
     fn a_sample_stands_for_the_whole() {
-        let mut heat = heat_of((0..64).map(|number| region(number, 1e5, 0)).collect());
+        let mut heat = heat_of((0..64).map(|number| region(number, 5e3, 0)).collect());
         heat.busy_cpus = Some(1.0);
+        heat.walks.scattered = Some(1.0);
         let observed = |heat: &Heat| {
             let family = Family::alone(Bytes(0), heat.footprint());
             let observation = Observation { heat: heat.clone(), family, gauged: Gauged::default() };
@@ -288,7 +289,7 @@ mod tests {
         let sample = Sample {
             observed: observed_bytes,
             of,
-            walks_per_second: Estimate { value: 4.0 * 64e5, error: 0.0 },
+            walks_per_second: Estimate { value: 4.0 * 64.0 * 5e3, error: 0.0 },
             pages_walked: nothing,
         };
         heat.sample = Some(sample);
