@@ -45,7 +45,9 @@ pub fn trial(report: &TrialReport) -> String {
 /// Why less work was done by the clock though each piece took less CPU time, or the other way round.
 fn waits(by_cpu: &SpeedChange, by_clock: &SpeedChange) -> Option<String> {
     let says = |more, less| {
-        format!("each piece of work took {more} CPU time, yet {less} was done by the clock: something else limits it, such as its clients")
+        format!(
+            "each piece of work took {more} CPU time, yet {less} was done by the clock: something else limits it, such as its clients"
+        )
     };
     if by_cpu.low > 0.0 && by_clock.high < 0.0 {
         Some(says("less", "less"))
