@@ -24,17 +24,17 @@ const MUCH_IN_PAGE_TABLES: Bytes = Bytes(64 << 20);
 /// Page walks that take less of a program's CPU time are few.
 const NOTICED: f64 = 0.005;
 const WINDOW: Nanos = Nanos(200_000_000);
-/// Of a program with more than four times as many base pages only so many are observed,
-const SAMPLE: Bytes = Bytes(1 << 30);
-/// and of one that is less busy only as many as it will not notice:
+/// At most so much is observed of a program that has more than four times as many base pages,
+const LARGEST_SAMPLE: Bytes = Bytes(1 << 30);
+/// and at least so much.
 const SMALLEST_SAMPLE: Bytes = Bytes(8 << 20);
-/// this share of its CPU time
+/// The share of its CPU time that a program does not notice.
 const UNNOTICED: f64 = 0.004;
-/// for so long,
-const UNNOTICED_FOR: Nanos = Nanos(10_000_000_000);
-/// where each page takes so much, because the next read walks page tables and sets the accessed bit (1.7 % of 23 ms a second, in scans of 80 MiB;
-/// `hugepilot-bench crowd` on AMD Zen 4).
-const READ_AGAIN: Nanos = Nanos(200);
+/// The time over which that share is taken.
+const UNNOTICED_OVER: Nanos = Nanos(10_000_000_000);
+/// The CPU time that a page costs a program once its accessed bit was cleared, because the next access walks page tables and sets the bit: a scan of
+/// 80 MiB cost 3.9 ms (`hugepilot-bench crowd`, AMD Zen 4).
+const NEXT_ACCESS: Nanos = Nanos(200);
 /// A sample may take this long to be cleared.
 const LONGEST: Nanos = Nanos(1_000_000_000);
 
@@ -118,9 +118,9 @@ fn observe(program: &RunningProgram, world: &mut dyn World, stop: &Stop) -> Resu
 
 /// As much memory of its busiest process as can be observed without being noticed.
 fn unnoticed(program: &RunningProgram) -> Bytes {
-    let cpu = UNNOTICED_FOR.0 as f64 * program.busy_cpus * program.share_of_busiest;
-    let pages = (UNNOTICED * cpu / READ_AGAIN.0 as f64) as u64;
-    Bytes(pages * BASE_PAGE).clamp(SMALLEST_SAMPLE, SAMPLE)
+    let cpu = UNNOTICED_OVER.0 as f64 * program.busy_cpus * program.share_of_busiest;
+    let pages = (UNNOTICED * cpu / NEXT_ACCESS.0 as f64) as u64;
+    Bytes(pages * BASE_PAGE).clamp(SMALLEST_SAMPLE, LARGEST_SAMPLE)
 }
 
 impl ObservedProgram {
@@ -209,7 +209,7 @@ mod tests {
         let of = |busy_cpus| unnoticed(&program(busy_cpus));
         assert_eq!(of(1.0), Bytes(200_000 * BASE_PAGE));
         assert_eq!(of(0.02), Bytes(4_000 * BASE_PAGE));
-        assert_eq!([of(0.01), of(8.0)], [SMALLEST_SAMPLE, SAMPLE]);
+        assert_eq!([of(0.01), of(8.0)], [SMALLEST_SAMPLE, LARGEST_SAMPLE]);
         let shared = RunningProgram { share_of_busiest: 0.1, ..program(1.0) };
         assert_eq!(unnoticed(&shared), Bytes(20_000 * BASE_PAGE));
     }
