@@ -24,16 +24,18 @@ const MUCH_IN_PAGE_TABLES: Bytes = Bytes(64 << 20);
 /// Page walks that take less of a program's CPU time are few.
 const NOTICED: f64 = 0.005;
 const WINDOW: Nanos = Nanos(200_000_000);
-/// At most so much is observed of a program that has more than four times as many base pages,
+/// At most so much is observed of a program that has more than four times as many base pages.
 const LARGEST_SAMPLE: Bytes = Bytes(1 << 30);
-/// and at least so much.
+/// At least so much is observed.
 const SMALLEST_SAMPLE: Bytes = Bytes(8 << 20);
-/// The share of its CPU time that a program does not notice.
+/// The share of its CPU time that a program may lose; up to four times that where its sample is a quarter of its base pages or more, so that
+/// everything is observed. With 0.25 % six of 43 scans of programs that read 64 to 80 MiB at random, and are hardly busy, took that for a pass along
+/// memory; with 0.4 % one of 44 did.
 const UNNOTICED: f64 = 0.004;
 /// The time over which that share is taken.
 const UNNOTICED_OVER: Nanos = Nanos(10_000_000_000);
-/// The CPU time that a page costs a program once its accessed bit was cleared, because the next access walks page tables and sets the bit: a scan of
-/// 80 MiB cost 3.9 ms (`hugepilot-bench crowd`, AMD Zen 4).
+/// The CPU time that a page costs a program once its accessed bit was cleared, because the next access walks page tables and sets the bit: programs
+/// lost 1.7 % of their work while 80 MiB of each were observed, which is 0.19 us a page (`hugepilot-bench crowd`, AMD Zen 4).
 const NEXT_ACCESS: Nanos = Nanos(200);
 /// A sample may take this long to be cleared.
 const LONGEST: Nanos = Nanos(1_000_000_000);
@@ -195,7 +197,6 @@ pub fn rank(found: &mut [(RunningProgram, ScanFinding)]) {
 mod tests {
     use heat::samples::{heat_of, huge, region};
     use heat::{Estimate, Heat, Obstacle, Sample, WalkCost};
-
     use kernel::target::Process;
 
     use super::*;

@@ -22,9 +22,8 @@ pub fn trial(report: &TrialReport) -> String {
                 .to_owned(),
         );
     }
-    lines.extend(
-        report.trial.by_cpu.change().zip(report.trial.by_clock.change()).and_then(|(cpu, clock)| waits(&cpu, &clock)),
-    );
+    let both = report.trial.by_cpu.change().zip(report.trial.by_clock.change());
+    lines.extend(both.and_then(|(by_cpu, by_clock)| disagreement(&by_cpu, &by_clock)));
     lines.extend(counted_by_the_processor(report.trial));
     lines.push(format!(
         "{} of windows of {}, in {}; {}",
@@ -43,19 +42,17 @@ pub fn trial(report: &TrialReport) -> String {
 }
 
 /// Why less work was done by the clock though each piece took less CPU time, or the other way round.
-fn waits(by_cpu: &SpeedChange, by_clock: &SpeedChange) -> Option<String> {
-    let says = |more, less| {
-        format!(
-            "each piece of work took {more} CPU time, yet {less} was done by the clock: something else limits it, such as its clients"
-        )
-    };
-    if by_cpu.low > 0.0 && by_clock.high < 0.0 {
-        Some(says("less", "less"))
+fn disagreement(by_cpu: &SpeedChange, by_clock: &SpeedChange) -> Option<String> {
+    let direction = if by_cpu.low > 0.0 && by_clock.high < 0.0 {
+        "less"
     } else if by_cpu.high < 0.0 && by_clock.low > 0.0 {
-        Some(says("more", "more"))
+        "more"
     } else {
-        None
-    }
+        return None;
+    };
+    Some(format!(
+        "each piece of work took {direction} CPU time, yet {direction} was done by the clock: something else limits it, such as its clients"
+    ))
 }
 
 /// What the processor says beside it, where it counts.
@@ -186,7 +183,7 @@ mod tests {
     fn a_clock_that_disagrees_is_told() {
         let change = |low: f64, high: f64| trial::SpeedChange { estimate: (low + high) / 2.0, low, high };
         let (gain, loss, neither) = (change(0.027, 0.066), change(-0.043, -0.015), change(-0.01, 0.01));
-        let told = |by_cpu, by_clock| super::waits(&by_cpu, &by_clock);
+        let told = |by_cpu, by_clock| super::disagreement(&by_cpu, &by_clock);
         assert!(told(gain, loss).is_some_and(|line| line.contains("less CPU time, yet less was done")));
         assert!(told(loss, gain).is_some_and(|line| line.contains("more CPU time, yet more was done")));
         assert_eq!([told(gain, neither), told(neither, loss), told(gain, gain), told(loss, loss)], [const { None }; 4]);
