@@ -177,12 +177,17 @@ mod tests {
     use super::*;
     use crate::memory::OwnAdvice;
 
-    /// Base pages, each holding its number, counted from 1.
+    /// Base pages, each holding its number, counted from 1. Another test may fork at any time, and a page shared with a child cannot be
+    /// moved: children do not inherit these.
     fn numbered(pages: usize) -> AlignedMemory {
-        let mut memory = AlignedMemory::anonymous(pages * PAGE).unwrap();
-        memory.advise(0, pages * PAGE, OwnAdvice::NoHugePage).unwrap();
-        (0..pages).for_each(|page| memory.bytes_mut()[page * PAGE] = page as u8 + 1);
+        let mut memory = empty(pages);
+        memory.advise(0, pages * PAGE, OwnAdvice::NotForChildren).unwrap();
+        number(&mut memory);
         memory
+    }
+
+    fn number(memory: &mut AlignedMemory) {
+        memory.bytes_mut().chunks_mut(PAGE).zip(1..).for_each(|(page, number)| page[0] = number);
     }
 
     fn empty(pages: usize) -> AlignedMemory {
@@ -270,7 +275,8 @@ mod tests {
 
     #[test]
     fn a_hole_is_filled_and_nothing_is_replaced() {
-        let memory = numbered(3);
+        let mut memory = empty(3);
+        number(&mut memory);
         let page = |number: usize| (memory.address() as usize + number * PAGE) as *mut libc::c_void;
         assert!(holds_in_a_child(|| {
             // SAFETY: nobody refers to this page of the child until it is mapped again.
