@@ -37,7 +37,7 @@ Examples:
   hugepilot-bench programs redis --for 5m         one of them, at most five minutes
   hugepilot-bench programs --keep                 all of them: some hours
   hugepilot-bench programs --list                 what they are, and what each needs
-  hugepilot-bench programs redis --setups default,default-again,always,promote,attach,ideal --starts 6 --rounds 5
+  hugepilot-bench programs redis --setups default,default-again,always,promote,attach,ideal --starts 6
 
 Each program is started, filled and put under load, then `hugepilot trial` switches its memory between base and huge pages until its gain is
 known within 2 %, or time is up. With --setups it runs several times side by side instead, each in one setup and stopped except during its
@@ -68,9 +68,9 @@ pub struct ProgramsArguments {
     /// Rounds of each start; each setup has one turn in each
     #[arg(long, default_value_t = 20, requires = "setups", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Seconds of each turn; longer where work is counted late
-    #[arg(long, default_value_t = 3, requires = "setups")]
-    seconds: u32,
+    /// Seconds of each turn, such as 0.5; longer where work is counted late
+    #[arg(long, default_value = "1", requires = "setups", value_parser = seconds)]
+    seconds: Duration,
     /// The hugepilot binary [default: beside this program]
     #[arg(long, value_name = "PATH")]
     hugepilot: Option<PathBuf>,
@@ -137,7 +137,7 @@ impl ProgramsArguments {
             let turns = record.programs.last_mut().expect("just added");
             bench.with_settings(program, |bench| {
                 let Bench { tool, stop, settings } = bench;
-                let lasting = program.shortest_window()?.max(Duration::from_secs(self.seconds.into()));
+                let lasting = program.shortest_window()?.max(self.seconds);
                 SideBySide { setups: &self.setups, starts: self.starts, rounds: self.rounds, lasting, tool, stop }
                     .measure(program, settings, turns)
                     .with_context(|| format!("{name} (needs {})", program.needs))
@@ -177,6 +177,11 @@ impl ProgramsArguments {
         };
         Ok(ProgramTrial { program: name.to_owned(), what: program.what.clone(), trial, refused })
     }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=60.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "between 0.1 and 60".to_owned())
 }
 
 /// What every measurement needs.

@@ -23,7 +23,7 @@ use crate::tool::{Tool, ToolProcess};
 
 /// Caches fill, and just-in-time compilers come to rest.
 pub(super) const WARMING: Duration = Duration::from_secs(10);
-/// hugepilot has done what it will when nothing more became huge for so long. It watches Redis's allocator for 45 s first.
+/// hugepilot has done what it will when nothing more became huge for so long. It watches an allocator for 45 s first.
 const STILL: Duration = Duration::from_secs(50);
 /// It gets no more time than that.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -61,7 +61,7 @@ pub(super) struct ProgramInSetup {
     program: LoadedProgram,
     work: CommandMeter,
     /// Ends after everything is measured.
-    _attached: Option<ToolProcess>,
+    attached: Option<ToolProcess>,
 }
 
 /// What it has done so far.
@@ -82,7 +82,8 @@ pub(super) struct FamilyMemory {
 }
 
 impl ProgramInSetup {
-    /// Starts it, the `number`th of its program, and stops it. Errors: it does not start in this setup, or there is no memory left for it.
+    /// Starts it, the `number`th of its program, and stops it unless hugepilot is attached to it, which takes minutes: others can be started
+    /// meanwhile. Errors: it does not start in this setup, or there is no memory left for it.
     pub(super) fn start(
         definition: &ProgramDefinition,
         (setup, number): (ProgramSetup, u16),
@@ -97,10 +98,10 @@ impl ProgramInSetup {
             Ok(program)
         })?;
         let work = CommandMeter(program.rate().to_owned());
-        let mut started = Self { setup, program, work, _attached: None };
+        let mut started = Self { setup, program, work, attached: None };
         started.program.check()?;
         match setup {
-            ProgramSetup::Attach => started._attached = Some(started.attach(definition.children, tool, stop)?),
+            ProgramSetup::Attach => started.attached = Some(started.attach(definition.children, tool)?),
             ProgramSetup::Promote => started.promote(definition.children, tool, stop)?,
             ProgramSetup::Ideal => {
                 started.family()?.try_for_each(|pid| collapse_all(pid, stop).map(|_| ()))?;
@@ -108,7 +109,9 @@ impl ProgramInSetup {
             _ => {}
         }
         ensure!(machine_memory()?.available >= LEFT, "less than {LEFT} of memory are left; name fewer --setups");
-        started.program.signal(Signal::STOP)?;
+        if started.attached.is_none() {
+            started.program.signal(Signal::STOP)?;
+        }
         Ok(started)
     }
 
@@ -165,21 +168,26 @@ impl ProgramInSetup {
         promoting.finish().map(|_| ())
     }
 
-    /// Attaches hugepilot under load, and waits until nothing more becomes huge.
-    fn attach(&mut self, with_children: bool, tool: &Tool, stop: &Stop) -> Result<ToolProcess> {
+    /// Attaches hugepilot under load.
+    fn attach(&self, with_children: bool, tool: &Tool) -> Result<ToolProcess> {
         let pid = self.program.pid()?;
-        let mut attached = if with_children { tool.attach_family(pid, false)? } else { tool.attach(pid, false, None)? };
+        if with_children { tool.attach_family(pid, false) } else { tool.attach(pid, false, None) }
+    }
+
+    /// Waits until nothing more becomes huge if hugepilot is attached to it, and stops it.
+    pub(super) fn when_at_rest(mut self, stop: &Stop) -> Result<Self> {
         let (began, mut largest, mut grown) = (Instant::now(), Bytes(0), Instant::now());
-        while grown.elapsed() < STILL && began.elapsed() < PATIENCE {
+        while self.attached.is_some() && grown.elapsed() < STILL && began.elapsed() < PATIENCE {
             stop.sleep_until(Instant::now() + POLL)?;
-            attached.check()?;
+            self.attached.as_mut().map_or(Ok(()), ToolProcess::check)?;
             self.program.check()?;
             let now = self.memory()?.huge;
             if now.0 > largest.0 + largest.0 / 50 {
                 (largest, grown) = (now, Instant::now());
             }
         }
-        Ok(attached)
+        self.program.signal(Signal::STOP)?;
+        Ok(self)
     }
 }
 
@@ -193,11 +201,8 @@ fn how_started(
 ) -> Result<HowStarted> {
     let mut how = HowStarted { number, ..HowStarted::default() };
     match setup {
-        ProgramSetup::RunPages => {
-            let (hugepilot, own) = (tool.path().display(), std::env::current_exe()?);
-            // `bound` ends the program when hugepilot ends.
-            how.with = format!("{hugepilot} run --pages thp -- {} bound --", own.display());
-        }
+        // No other program stands between them, because hugepilot knows settings of many programs by their names.
+        ProgramSetup::RunPages => how.with = format!("{} run --pages thp --", tool.path().display()),
         ProgramSetup::Experts => {
             let experts = definition.experts.as_ref().context("its experts leave it on base pages")?;
             how.experts.clone_from(&experts.words);

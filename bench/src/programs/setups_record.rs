@@ -2,7 +2,9 @@
 //!
 //! Owns: the format of that file, `"version": 1`, and the requirements of each figure. Never touches: measurements.
 
-use heat::statistics::Interval;
+use std::collections::BTreeMap;
+
+use heat::statistics::{Interval, paired_ratio};
 use heat::units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -126,22 +128,26 @@ impl ProgramTurns {
         self.ratio(setup, other, |turn| turn.work_per_cpu_second)
     }
 
-    /// A number of one setup relative to another's: start by start, where there were several, otherwise round by round.
+    /// A number of one setup relative to another's, always within a round, since the machine's speed changes from one to the next. With several
+    /// starts each counts once, by the median of its rounds; with one, each round counts.
     fn ratio(&self, setup: ProgramSetup, other: ProgramSetup, number: fn(&SetupTurn) -> f64) -> Option<Interval> {
         let starts = distinct(self.turns.iter().map(|turn| turn.start));
-        if starts.len() == 1 {
-            let numbers = |setup| self.of(setup).map(|turn| (turn.round, number(turn)));
-            return ratio_by_round(numbers(setup), numbers(other));
-        }
-        let turns = |setup, start| self.of(setup).filter(move |turn| turn.start == start);
-        // A start that was ended early would count as much as the others.
-        let most = starts.iter().map(|&start| turns(setup, start).count()).max().unwrap_or(0);
-        let is_whole = |start| [setup, other].iter().all(|&each| turns(each, start).count() == most);
-        let numbers = |setup| {
-            let whole = starts.iter().copied().filter(move |&start| is_whole(start));
-            whole.filter_map(move |start| Some((start, median_of(turns(setup, start).map(number))?)))
+        let numbers = |setup, start| {
+            self.of(setup).filter(move |turn| turn.start == start).map(|turn| (turn.round, number(turn)))
         };
-        ratio_by_round(numbers(setup), numbers(other))
+        if let [only] = starts[..] {
+            return ratio_by_round(numbers(setup, only), numbers(other, only));
+        }
+        let of_start = |&start: &u32| -> Vec<f64> {
+            let others: BTreeMap<u32, f64> = numbers(other, start).collect();
+            numbers(setup, start).filter_map(|(round, number)| Some(number / others.get(&round)?)).collect()
+        };
+        let ratios: Vec<Vec<f64>> = starts.iter().map(of_start).collect();
+        // A start that was ended early would count as much as the others.
+        let most = ratios.iter().map(Vec::len).max().unwrap_or(0);
+        let whole = ratios.into_iter().filter(|rounds| rounds.len() == most);
+        let usual: Vec<(f64, f64)> = whole.filter_map(|rounds| Some((median_of(rounds.into_iter())?, 1.0))).collect();
+        paired_ratio(&usual)
     }
 }
 

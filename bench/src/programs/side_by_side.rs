@@ -18,7 +18,7 @@ use crate::settings::SavedSettings;
 use crate::tool::Tool;
 
 /// What was stopped has cold caches at first.
-const SETTLING: Duration = Duration::from_millis(500);
+const SETTLING: Duration = Duration::from_millis(200);
 
 /// How programs are compared.
 #[derive(Clone, Debug)]
@@ -64,7 +64,8 @@ impl SideBySide<'_> {
         Ok(())
     }
 
-    /// Starts it in each setup in which that is possible.
+    /// Starts it in each setup in which that is possible. THP=always holds for whatever runs meanwhile, so that one comes first; then the one to which
+    /// hugepilot is attached, which takes longest.
     fn start(
         &self,
         definition: &ProgramDefinition,
@@ -72,19 +73,37 @@ impl SideBySide<'_> {
         turns: &mut ProgramTurns,
     ) -> Result<Vec<ProgramInSetup>> {
         let mut running = Vec::new();
-        for (number, &setup) in (0..).zip(self.setups) {
+        let mut setups: Vec<(u16, ProgramSetup)> = (0..).zip(self.setups.iter().copied()).collect();
+        setups.sort_by_key(|&(_, setup)| (setup != ProgramSetup::Always, setup != ProgramSetup::Attach));
+        for (number, setup) in setups {
             eprintln!("{}: starting {setup}", turns.program);
-            match ProgramInSetup::start(definition, (setup, number), self.tool, settings, self.stop) {
-                Ok(program) => running.push(program),
-                Err(error) => {
-                    self.stop.check()?;
-                    if !turns.missing.iter().any(|(missing, _)| *missing == setup) {
-                        turns.missing.push((setup, format!("{error:#}")));
-                    }
-                }
-            }
+            let started = ProgramInSetup::start(definition, (setup, number), self.tool, settings, self.stop);
+            running.extend(self.unless_missing(setup, started, turns)?);
         }
-        Ok(running)
+        let mut ready = Vec::new();
+        for program in running {
+            let setup = program.setup;
+            ready.extend(self.unless_missing(setup, program.when_at_rest(self.stop), turns)?);
+        }
+        Ok(ready)
+    }
+
+    /// Leaves out the setup in which it could not be started. Errors: the run is to end.
+    fn unless_missing(
+        &self,
+        setup: ProgramSetup,
+        started: Result<ProgramInSetup>,
+        turns: &mut ProgramTurns,
+    ) -> Result<Option<ProgramInSetup>> {
+        let error = match started {
+            Ok(program) => return Ok(Some(program)),
+            Err(error) => error,
+        };
+        self.stop.check()?;
+        if !turns.missing.iter().any(|(missing, _)| *missing == setup) {
+            turns.missing.push((setup, format!("{error:#}")));
+        }
+        Ok(None)
     }
 
     fn turn(&self, program: &mut ProgramInSetup, round: u32, settings: &mut SavedSettings) -> Result<SetupTurn> {
