@@ -7,9 +7,9 @@ use pilot::decide::{GainPercent, Reason};
 use pilot::forecast::Forecast;
 use pilot::past_trials::EstimatedFrom;
 use pilot::programs::RunningProgram;
-use pilot::programs::scan::{ObservedProgram, ScanFinding};
+use pilot::programs::scan::{AfterRestart, ObservedProgram, RestartRemedy, ScanFinding};
 
-/// A scan: a program of several processes that would gain, one that should be restarted, one that is kept, a virtual machine, and an idle one.
+/// A scan: a program of several processes that would gain, two that should be restarted, one that is kept, a virtual machine, and an idle one.
 pub fn scanned() -> Vec<(RunningProgram, ScanFinding)> {
     let program = |name: &str, processes, busy_cpus| RunningProgram {
         name: name.to_owned(),
@@ -35,16 +35,20 @@ pub fn scanned() -> Vec<(RunningProgram, ScanFinding)> {
         kept: None,
         after_restart: None,
     };
-    let misaligned = ObservedProgram {
+    let restarted = |obstacle, first| ObservedProgram {
         forecast: gain(0.0, 0.0, 0.0),
-        kept: Some(Reason::Obstacle(Obstacle::Misaligned)),
-        after_restart: Some(gain(3.0, 6.0, 9.0)),
+        kept: Some(Reason::Obstacle(obstacle)),
+        after_restart: Some(AfterRestart { first, forecast: gain(3.0, 6.0, 9.0) }),
         ..observed.clone()
     };
+    let misaligned = restarted(Obstacle::Misaligned, RestartRemedy::AlignSharedMemory);
+    let file = RestartRemedy::CacheFile("/srv/an index/segment.bin".to_owned());
+    let mapped = restarted(Obstacle::ReadOnlyFile, file);
     let contended = ObservedProgram { forecast: Forecast::Contended(0.8), ..observed.clone() };
     vec![
         (program("memcached", 2, 1.5), ScanFinding::Observed(observed)),
         (program("postgres", 1, 0.7), ScanFinding::Observed(misaligned)),
+        (program("searchd", 1, 0.5), ScanFinding::Observed(mapped)),
         (program("java", 1, 0.2), ScanFinding::Observed(contended)),
         (program("qemu", 1, 1.0), ScanFinding::Refused("process 4242 is a virtual machine".to_owned())),
         (program("redis-server", 1, 0.0), ScanFinding::Idle),

@@ -6,14 +6,16 @@ use heat::Meaning;
 use heat::units::Bytes;
 use pilot::decide::Reason;
 use pilot::forecast::Forecast;
-use pilot::programs::scan::{ObservedProgram, ScanFinding, WhatNext, next_step};
+use pilot::programs::scan::{ObservedProgram, RestartRemedy, ScanFinding, WhatNext, next_step};
 use pilot::programs::{GroupBy, RunningProgram};
 use pilot::words::{corrected, count, printable, reason};
 
 use super::ScanReport;
+use super::text::quoted_for_shell;
 
 const NAME_LIMIT: usize = 24;
 const PLACE_LIMIT: usize = 28;
+const PATH_LIMIT: usize = 4096;
 /// A busiest process that used less of its program's CPU time does not stand for all of it.
 const STANDS_FOR_ALL: f64 = 0.9;
 
@@ -126,6 +128,15 @@ fn next(by: GroupBy, program: &RunningProgram, finding: &ScanFinding) -> Option<
             "restart it by `hugepilot run --shm`, or with huge pages of its own (PostgreSQL: huge_pages=on; `hugepilot \
                               pool set` makes the pool): its shared memory is mapped where no huge page fits"
                 .to_owned()
+        }
+        WhatNext::CacheFile => {
+            let cache = match observed.after_restart.as_ref().map(|after| &after.first) {
+                Some(RestartRemedy::CacheFile(file)) => quoted_for_shell(&printable(file, PATH_LIMIT)),
+                _ => "FILE".to_owned(),
+            };
+            format!(
+                "hugepilot cache {cache}, while it is stopped: it maps that file on base pages (hugepilot explain {pid} names others)"
+            )
         }
         WhatNext::AllowHugePages => {
             "restart it without what switches huge pages off for it (PR_SET_THP_DISABLE; Redis: \

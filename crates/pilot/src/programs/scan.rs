@@ -2,10 +2,11 @@
 //!
 //! Owns: how briefly a program is observed, and what should be done next. Never touches: memory placement, or how a finding is worded.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
-use heat::{Coverage, Obstacle};
+use heat::{Coverage, Heat, Obstacle};
 use hugepilot_os::stop::{Stop, Stopped};
 use observe::{ObserveError, ObserveOptions};
 use serde::Serialize;
@@ -70,8 +71,26 @@ pub struct ObservedProgram {
     pub forecast: Forecast,
     /// Why most of its page walks would stay; None if promoting would save most of them.
     pub kept: Option<Reason>,
-    /// The speed that it would gain by a restart with its shared memory aligned; None if all of it is aligned.
-    pub after_restart: Option<Forecast>,
+    /// What it would gain by a restart, where that removes what stands in the way.
+    pub after_restart: Option<AfterRestart>,
+}
+
+/// What a restart brings once the one thing is removed that keeps most from huge pages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AfterRestart {
+    /// What must be removed.
+    pub first: RestartRemedy,
+    /// The speed that it would then gain.
+    pub forecast: Forecast,
+}
+
+/// What is done before a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestartRemedy {
+    /// Its shared memory is aligned.
+    AlignSharedMemory,
+    /// This file, of those that it maps only for reading the one whose pages are walked most, is put into the page cache on huge pages.
+    CacheFile(String),
 }
 
 /// What should be done next.
@@ -86,6 +105,8 @@ pub enum WhatNext {
     FreePageTables,
     /// Restart it with its shared memory aligned.
     Restart,
+    /// Restart it after a file that it maps was put into the page cache on huge pages.
+    CacheFile,
     /// Restart it without the setting by which it switches huge pages off.
     AllowHugePages,
     /// Observe it again when less is running.
@@ -131,8 +152,6 @@ impl ObservedProgram {
         let (plan, estimator) = (Observation::plan_for(heat), estimator(observation.family.footprint));
         let times = heat.times_observed();
         let of_all = |observed: Bytes| Bytes((observed.0 as f64 * times) as u64);
-        let aligned = heat.as_if_without(&[Obstacle::Misaligned]);
-        let after_restart = aligned.map(|aligned| observation.forecast(&Observation::plan_for(&aligned), &estimator));
         let walk_share = observation.share_of_walks(&plan, &estimator);
         Self {
             resident: heat.rss,
@@ -143,9 +162,36 @@ impl ObservedProgram {
             page_tables_freed: of_all(plan.page_tables_freed()),
             forecast: observation.forecast(&plan, &estimator),
             kept: plan.mostly_kept(walk_share.is_some_and(|share| share < NOTICED)),
-            after_restart,
+            after_restart: AfterRestart::of(observation, &estimator),
         }
     }
+}
+
+impl AfterRestart {
+    /// The remedy that gains more; None where nothing is in the way that a restart removes.
+    fn of(observation: &Observation, estimator: &Estimator) -> Option<Self> {
+        let heat = &observation.heat;
+        let after = |obstacle, first| {
+            let plan = Observation::plan_for(&heat.as_if_without(&[obstacle])?);
+            Some(Self { first, forecast: observation.forecast(&plan, estimator) })
+        };
+        let aligned = after(Obstacle::Misaligned, RestartRemedy::AlignSharedMemory);
+        let cached = most_walked_file(heat)
+            .and_then(|file| after(Obstacle::ReadOnlyFile, RestartRemedy::CacheFile(file.to_owned())));
+        let likely = |after: &Self| after.forecast.gain().map_or(0.0, |gain| gain.likely);
+        aligned.into_iter().chain(cached).max_by(|one, other| likely(one).total_cmp(&likely(other)))
+    }
+}
+
+/// The name of the file mapped only for reading whose pages are walked most.
+fn most_walked_file(heat: &Heat) -> Option<&str> {
+    let mut walks: BTreeMap<&str, f64> = BTreeMap::new();
+    let of_files = heat.regions.iter().filter(|region| region.obstacle == Some(Obstacle::ReadOnlyFile));
+    for region in of_files {
+        let Some(mapping) = heat.mapping_of(region) else { continue };
+        *walks.entry(&mapping.name).or_default() += f64::from(region.walks_per_second);
+    }
+    walks.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(file, _)| file)
 }
 
 impl ObservedProgram {
@@ -174,8 +220,11 @@ pub fn next_step(program: &RunningProgram, finding: &ScanFinding) -> WhatNext {
         WhatNext::ObserveAgain
     } else if pays(observed.forecast) {
         if program.switched_off == Some(true) { WhatNext::AllowHugePages } else { WhatNext::Trial }
-    } else if observed.after_restart.is_some_and(pays) {
-        WhatNext::Restart
+    } else if let Some(after) = observed.after_restart.as_ref().filter(|after| pays(after.forecast)) {
+        match after.first {
+            RestartRemedy::AlignSharedMemory => WhatNext::Restart,
+            RestartRemedy::CacheFile(_) => WhatNext::CacheFile,
+        }
     } else if observed.page_tables_freed_by(program) >= MUCH_IN_PAGE_TABLES {
         WhatNext::FreePageTables
     } else {
@@ -196,7 +245,7 @@ pub fn rank(found: &mut [(RunningProgram, ScanFinding)]) {
 #[cfg(test)]
 mod tests {
     use heat::samples::{heat_of, huge, region};
-    use heat::{Estimate, Heat, Obstacle, Sample, WalkCost};
+    use heat::{Estimate, Mapping, Sample, WalkCost};
     use kernel::target::Process;
 
     use super::*;
@@ -273,14 +322,45 @@ mod tests {
             step(&RunningProgram { switched_off: Some(true), ..busy.clone() }, gaining(5.0)),
             WhatNext::AllowHugePages
         );
-        let restarted = ObservedProgram { after_restart: Some(gaining(9.0).forecast), ..gaining(0.0) };
-        assert_eq!(step(&busy, restarted), WhatNext::Restart);
+        let restarted = |first| ObservedProgram {
+            after_restart: Some(AfterRestart { first, forecast: gaining(9.0).forecast }),
+            ..gaining(0.0)
+        };
+        assert_eq!(step(&busy, restarted(RestartRemedy::AlignSharedMemory)), WhatNext::Restart);
+        let file = RestartRemedy::CacheFile("/srv/index".to_owned());
+        assert_eq!(step(&busy, restarted(file)), WhatNext::CacheFile);
         let many = RunningProgram { processes: 100, ..busy.clone() };
         let tables = ObservedProgram { page_tables_freed: Bytes(4 << 20), ..gaining(0.0) };
         assert_eq!((step(&many, tables.clone()), step(&busy, tables)), (WhatNext::FreePageTables, WhatNext::Nothing));
         let contended = ObservedProgram { forecast: Forecast::Contended(0.9), ..gaining(0.0) };
         assert_eq!(step(&busy, contended), WhatNext::ObserveAgain);
         assert_eq!(next_step(&busy, &ScanFinding::Idle), WhatNext::Nothing);
+    }
+
+    #[test]
+    fn the_file_that_is_walked_most_is_named() {
+        let of_file = |number, mapping, walks| heat::Region {
+            obstacle: Some(Obstacle::ReadOnlyFile),
+            mapping: Some(mapping),
+            ..region(number, walks, 0)
+        };
+        let regions = [region(0, 9e3, 0), of_file(1, 1, 2e6), of_file(2, 2, 1e6), of_file(3, 2, 15e5)];
+        let mut heat = heat_of(regions.to_vec());
+        let obstacle = Some(Obstacle::ReadOnlyFile);
+        heat.mappings.extend(["/srv/one", "/srv/two"].map(|name| Mapping {
+            name: name.to_owned(),
+            obstacle,
+            ..Mapping::default()
+        }));
+        let after_restart = |heat: &Heat| {
+            let family = Family::alone(Bytes(0), heat.footprint());
+            let observation = Observation { heat: heat.clone(), family, gauged: Gauged::default() };
+            AfterRestart::of(&observation, &Estimator::of_model(WalkCost::UNCALIBRATED))
+        };
+        let first = after_restart(&heat).map(|after| after.first);
+        assert_eq!(first, Some(RestartRemedy::CacheFile("/srv/two".to_owned())));
+        heat.regions.truncate(1);
+        assert_eq!(after_restart(&heat), None);
     }
 
     #[test]

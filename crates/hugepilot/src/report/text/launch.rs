@@ -75,7 +75,7 @@ fn whole(prepared: &Prepared, command: &[String]) -> Vec<String> {
 }
 
 /// Quoted unless it needs no quotes.
-fn quoted_for_shell(word: &str) -> String {
+pub(in crate::report) fn quoted_for_shell(word: &str) -> String {
     if is_plain(word) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 

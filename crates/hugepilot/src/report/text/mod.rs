@@ -30,6 +30,7 @@ pub use fleet::fleet_trial;
 pub use group::group;
 pub use guest::guest_plan;
 pub use heat::heat;
+pub(super) use launch::quoted_for_shell;
 pub use launch::{account, recipe, shell_environment, unit_environment};
 pub use outcome::{give_back, pilot_summary, promote, under_way};
 pub use plan::plan;
