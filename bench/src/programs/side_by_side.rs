@@ -64,8 +64,8 @@ impl SideBySide<'_> {
         Ok(())
     }
 
-    /// Starts it in each setup in which that is possible. THP=always holds for whatever runs meanwhile, so that one comes first; then the one to which
-    /// hugepilot is attached, which takes longest.
+    /// Starts it in each setup in which that is possible. THP=always holds for whatever runs meanwhile, so that one comes first. `promote` keeps to a
+    /// pace that others would slow down, so that it comes before the one to which hugepilot is attached, which takes longest.
     fn start(
         &self,
         definition: &ProgramDefinition,
@@ -74,7 +74,8 @@ impl SideBySide<'_> {
     ) -> Result<Vec<ProgramInSetup>> {
         let mut running = Vec::new();
         let mut setups: Vec<(u16, ProgramSetup)> = (0..).zip(self.setups.iter().copied()).collect();
-        setups.sort_by_key(|&(_, setup)| (setup != ProgramSetup::Always, setup != ProgramSetup::Attach));
+        let first = [ProgramSetup::Always, ProgramSetup::Promote, ProgramSetup::Attach];
+        setups.sort_by_key(|(_, setup)| first.iter().position(|of_first| of_first == setup).unwrap_or(first.len()));
         for (number, setup) in setups {
             eprintln!("{}: starting {setup}", turns.program);
             let started = ProgramInSetup::start(definition, (setup, number), self.tool, settings, self.stop);
