@@ -7,7 +7,7 @@ use pilot::decide::{GainPercent, Reason};
 use pilot::forecast::Forecast;
 use pilot::past_trials::EstimatedFrom;
 use pilot::programs::RunningProgram;
-use pilot::programs::scan::{AfterRestart, ObservedProgram, RestartRemedy, ScanFinding};
+use pilot::programs::scan::{GainByRestart, ObservedProgram, RestartRemedy, ScanFinding};
 
 /// A scan: a program of several processes that would gain, two that should be restarted, one that is kept, a virtual machine, and an idle one.
 pub fn scanned() -> Vec<(RunningProgram, ScanFinding)> {
@@ -38,7 +38,7 @@ pub fn scanned() -> Vec<(RunningProgram, ScanFinding)> {
     let restarted = |obstacle, first| ObservedProgram {
         forecast: gain(0.0, 0.0, 0.0),
         kept: Some(Reason::Obstacle(obstacle)),
-        after_restart: Some(AfterRestart { first, forecast: gain(3.0, 6.0, 9.0) }),
+        after_restart: Some(GainByRestart { first, forecast: gain(3.0, 6.0, 9.0) }),
         ..observed.clone()
     };
     let misaligned = restarted(Obstacle::Misaligned, RestartRemedy::AlignSharedMemory);

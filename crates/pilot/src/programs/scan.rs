@@ -72,12 +72,12 @@ pub struct ObservedProgram {
     /// Why most of its page walks would stay; None if promoting would save most of them.
     pub kept: Option<Reason>,
     /// What it would gain by a restart, where that removes what stands in the way.
-    pub after_restart: Option<AfterRestart>,
+    pub after_restart: Option<GainByRestart>,
 }
 
 /// What a restart brings once the one thing is removed that keeps most from huge pages.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AfterRestart {
+pub struct GainByRestart {
     /// What must be removed.
     pub first: RestartRemedy,
     /// The speed that it would then gain.
@@ -162,12 +162,12 @@ impl ObservedProgram {
             page_tables_freed: of_all(plan.page_tables_freed()),
             forecast: observation.forecast(&plan, &estimator),
             kept: plan.mostly_kept(walk_share.is_some_and(|share| share < NOTICED)),
-            after_restart: AfterRestart::of(observation, &estimator),
+            after_restart: GainByRestart::of(observation, &estimator),
         }
     }
 }
 
-impl AfterRestart {
+impl GainByRestart {
     /// The remedy that gains more; None where nothing is in the way that a restart removes.
     fn of(observation: &Observation, estimator: &Estimator) -> Option<Self> {
         let heat = &observation.heat;
@@ -189,7 +189,7 @@ fn most_walked_file(heat: &Heat) -> Option<&str> {
     let of_files = heat.regions.iter().filter(|region| region.obstacle == Some(Obstacle::ReadOnlyFile));
     for region in of_files {
         let Some(mapping) = heat.mapping_of(region) else { continue };
-        *walks.entry(&mapping.name).or_default() += f64::from(region.walks_per_second);
+        *walks.entry(&mapping.name).or_default() += region.walks_per_second;
     }
     walks.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(file, _)| file)
 }
@@ -323,7 +323,7 @@ mod tests {
             WhatNext::AllowHugePages
         );
         let restarted = |first| ObservedProgram {
-            after_restart: Some(AfterRestart { first, forecast: gaining(9.0).forecast }),
+            after_restart: Some(GainByRestart { first, forecast: gaining(9.0).forecast }),
             ..gaining(0.0)
         };
         assert_eq!(step(&busy, restarted(RestartRemedy::AlignSharedMemory)), WhatNext::Restart);
@@ -355,7 +355,7 @@ mod tests {
         let after_restart = |heat: &Heat| {
             let family = Family::alone(Bytes(0), heat.footprint());
             let observation = Observation { heat: heat.clone(), family, gauged: Gauged::default() };
-            AfterRestart::of(&observation, &Estimator::of_model(WalkCost::UNCALIBRATED))
+            GainByRestart::of(&observation, &Estimator::of_model(WalkCost::UNCALIBRATED))
         };
         let first = after_restart(&heat).map(|after| after.first);
         assert_eq!(first, Some(RestartRemedy::CacheFile("/srv/two".to_owned())));
