@@ -48,7 +48,7 @@ pub struct RunningProgram {
     pub share_of_busiest: f64,
     /// CPUs kept busy.
     pub busy_cpus: f64,
-    /// Private memory of all, shared memory once, and pool pages; file pages are left out.
+    /// Private memory of all, and pool pages; shared memory and file pages as the process has them that has most.
     pub memory: Bytes,
     /// Memory in page tables of all.
     pub page_tables: Bytes,
@@ -129,7 +129,9 @@ impl RunningProgram {
         members.sort_by_key(|member| std::cmp::Reverse((member.cpu, own(member))));
         let cpu: Nanos = members.iter().fold(Nanos(0), |sum, member| sum + member.cpu);
         let busiest = &members[0];
-        let shared = members.iter().map(|member| member.status.rss_shmem).max().unwrap_or_default();
+        let most =
+            |of: fn(&ProcessStatus) -> Bytes| members.iter().map(|member| of(&member.status)).max().unwrap_or_default();
+        let shared = most(|status| status.rss_shmem) + most(|status| status.rss_file);
         let private: Bytes = members.iter().map(|member| member.status.rss_anon + member.status.hugetlb).sum();
         Self {
             name,
@@ -155,7 +157,7 @@ mod tests {
 
     const ID: &str = "3f2a0123456789abcdef3f2a0123456789abcdef3f2a0123456789abcdef0123";
 
-    /// A process in a tree: id, name, ticks of CPU time, private and shared MiB, user, control group.
+    /// A process in a tree: id, name, ticks of CPU time, private and shared MiB (beside 4 of files), user, control group.
     type Described<'a> = (u32, &'a str, u64, u64, u64, u32, &'a str);
 
     fn write(tree: &Path, (pid, name, ticks, private, shared, uid, group): Described) {
@@ -165,8 +167,8 @@ mod tests {
         fs::write(directory.join("stat"), stat).unwrap();
         let status = format!(
             "Name:\t{name}\nState:\tS (sleeping)\nTgid:\t{pid}\nPPid:\t1\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nThreads:\t1\nKthread:\t0\n\
-             VmRSS:\t{} kB\nRssAnon:\t{} kB\nRssFile:\t0 kB\nRssShmem:\t{} kB\nVmPTE:\t100 kB\nVmSwap:\t0 kB\n",
-            (private + shared) << 10,
+             VmRSS:\t{} kB\nRssAnon:\t{} kB\nRssFile:\t4096 kB\nRssShmem:\t{} kB\nVmPTE:\t100 kB\nVmSwap:\t0 kB\n",
+            (private + shared + 4) << 10,
             private << 10,
             shared << 10,
         );
@@ -203,7 +205,7 @@ mod tests {
                 "/kubepods/pod1/cri-containerd-3f2a0123456789abcdef3f2a0123456789abcdef3f2a0123456789abcdef0123.scope",
             ),
             (8, "redis-server", 0, 500, 0, 0, "/user.slice/user-0.slice/session-3.scope"),
-            (9, "small", 0, 63, 0, 0, "/"),
+            (9, "small", 0, 59, 0, 0, "/"),
             (10, "java", 0, 200, 0, 0, "/"),
         ]
     }
@@ -222,7 +224,11 @@ mod tests {
         assert_eq!(names(&programs), expected);
         let postgres = &programs[0];
         assert_eq!((postgres.busiest.pid, (100.0 * postgres.share_of_busiest).round()), (6, 75.0));
-        assert_eq!((postgres.memory, postgres.page_tables), (Bytes(130 << 20), Bytes(200 << 10)), "shared memory once");
+        assert_eq!(
+            (postgres.memory, postgres.page_tables),
+            (Bytes(134 << 20), Bytes(200 << 10)),
+            "shared memory and file pages once"
+        );
         assert!(postgres.busy_cpus > 0.0 && programs[3].busy_cpus == 0.0, "{programs:?}");
     }
 
