@@ -22,7 +22,7 @@ use crate::settings::SavedSettings;
 use crate::tool::{Tool, ToolProcess};
 
 /// Caches fill, and just-in-time compilers come to rest.
-pub(super) const WARMING: Duration = Duration::from_secs(5);
+pub(super) const WARMING: Duration = Duration::from_secs(10);
 /// hugepilot has done what it will when nothing more became huge for so long. It watches an allocator for 45 s first.
 const STILL: Duration = Duration::from_secs(50);
 /// It gets no more time than that.

@@ -215,6 +215,22 @@ mod tests {
     }
 
     #[test]
+    fn within_a_start_only_turns_of_one_round_are_compared() {
+        let mut program = program(1.0);
+        program.turns.retain(|turn| turn.round < 6);
+        for turn in &mut program.turns {
+            turn.start = turn.round / 3;
+            // Ratios of 9, 0.5 and 0.875; the medians of each alone would tell 3.5.
+            turn.work_per_cpu_second = match turn.setup {
+                ProgramSetup::Attach => [9.0, 1.0, 7.0],
+                _ => [1.0, 2.0, 8.0],
+            }[turn.round as usize % 3];
+        }
+        let speed = program.speed(ProgramSetup::Attach, ProgramSetup::Default).unwrap();
+        assert_eq!((speed.pairs, speed.low, speed.high), (2, 0.875, 0.875));
+    }
+
+    #[test]
     fn who_loses_against_the_default_or_the_experts_is_told() {
         let verdicts = |times| program(times).figures().iter().map(|figure| figure.verdict).collect::<Vec<_>>();
         assert_eq!(verdicts(1.25), [FigureVerdict::Met, FigureVerdict::Met]);
