@@ -34,11 +34,13 @@ pub fn progress_bar(turns: u64) -> ProgressBar {
     bar
 }
 
-/// Moves the bar on; prints a line instead where there is no terminal, so that a log shows how far it is.
+/// Moves the bar on; where there is no terminal, prints a line instead for each twentieth, so that a log shows how far it is.
 pub fn turns_done(bar: &ProgressBar, turns: u64) {
+    let (before, all) = (bar.position(), bar.length().unwrap_or_default());
     bar.inc(turns);
-    if bar.is_hidden() {
-        let (done, all) = (bar.position(), bar.length().unwrap_or_default());
+    let done = bar.position();
+    let twentieths = |turns: u64| turns * 20 / all.max(1);
+    if bar.is_hidden() && twentieths(before) < twentieths(done) {
         // The bar's own estimate weighs the last moments most, and is far off where a turn takes a minute.
         let left = bar.elapsed().as_secs_f64() * all.saturating_sub(done) as f64 / done.max(1) as f64;
         eprintln!("{done} of {all} turns done, about {:.0} min left", (left / 60.0).ceil());
