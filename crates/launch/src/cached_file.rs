@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::{AddAssign, Range};
 use std::path::{Path, PathBuf};
 
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
@@ -36,6 +37,18 @@ impl CachedFile {
     /// What was not reached before a stop was requested.
     pub fn not_reached(&self) -> Bytes {
         self.whole.saturating_sub(self.huge + self.in_use + self.refused + self.untold)
+    }
+}
+
+/// The sum of several.
+impl AddAssign for CachedFile {
+    fn add_assign(&mut self, other: Self) {
+        let Self { whole, huge, in_use, refused, untold } = other;
+        self.whole += whole;
+        self.huge += huge;
+        self.in_use += in_use;
+        self.refused += refused;
+        self.untold += untold;
     }
 }
 
@@ -107,11 +120,21 @@ impl FileToCache {
     /// read anew. `progress` is told after each 2 MiB how much was done.
     ///
     /// Errors: it cannot be read, or became shorter; the kernel does not tell what came of it.
-    pub fn read(&self, stop: &Stop, mut progress: impl FnMut(Bytes)) -> Result<CachedFile, CacheError> {
+    pub fn read(&self, stop: &Stop, progress: impl FnMut(Bytes)) -> Result<CachedFile, CacheError> {
+        self.read_part(0..self.whole.0, stop, progress)
+    }
+
+    /// The same for a part of it, between multiples of 2 MiB.
+    pub fn read_part(
+        &self,
+        part: Range<u64>,
+        stop: &Stop,
+        mut progress: impl FnMut(Bytes),
+    ) -> Result<CachedFile, CacheError> {
         // A file that was just copied is not on disk yet, and only what is there may be dropped.
         self.file.sync_data().map_err(|cause| self.error(cause))?;
-        let mut cached = CachedFile { whole: self.whole, ..CachedFile::default() };
-        for start in (0..self.whole.0).step_by(HUGE_PAGE as usize) {
+        let mut cached = CachedFile { whole: Bytes(part.end.saturating_sub(part.start)), ..CachedFile::default() };
+        for start in part.clone().step_by(HUGE_PAGE as usize) {
             if stop.requested() {
                 break;
             }
@@ -122,7 +145,7 @@ impl FileToCache {
                 RegionIs::Untold => &mut cached.untold,
             };
             *outcome += Bytes(HUGE_PAGE);
-            progress(Bytes(start + HUGE_PAGE));
+            progress(Bytes(start + HUGE_PAGE - part.start));
         }
         Ok(cached)
     }

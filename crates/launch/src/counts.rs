@@ -2,11 +2,12 @@
 //!
 //! Owns: which counters are summed up under which name. Never touches: the counters' file; that is `hugepilot_os::placement`.
 //!
-//! Any process of the program may write to that file, so its numbers are capped by the kernel's own.
-
-use hugepilot_os::placement::Tally;
+//! Any process of the program may write to that file, so its numbers are capped by the kernel's own; those of code, which the kernel does not
+//! count, by each other.
 
 use heat::units::Bytes;
+use hugepilot_os::placement::Tally;
+use serde::Serialize;
 
 /// Everything that was counted: bytes, of all processes that ever ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Placed {
     /// Segments of System V shared memory.
     pub shm: Placing,
     /// Code.
-    pub text: Placing,
+    pub text: PlacedText,
     /// What got in the way.
     pub in_the_way: InTheWay,
 }
@@ -28,6 +29,20 @@ pub struct Placing {
     pub reserved: Bytes,
     /// With transparent huge pages requested.
     pub transparent: Bytes,
+}
+
+/// What happened to code that fills whole, aligned 2 MiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PlacedText {
+    /// All of it.
+    #[serde(rename = "eligible_bytes")]
+    pub eligible: Bytes,
+    /// Of that, on huge pages of its files.
+    #[serde(rename = "of_file_bytes")]
+    pub of_file: Bytes,
+    /// Of that, copied to memory of the process.
+    #[serde(rename = "copied_bytes")]
+    pub copied: Bytes,
 }
 
 /// How much memory stayed on ordinary pages, or not on the kind requested, by reason.
@@ -55,7 +70,7 @@ impl Placed {
         Self {
             mmap: placing(tally.mmap_hugetlb_bytes, tally.mmap_thp_bytes),
             shm: placing(tally.shm_hugetlb_bytes, tally.shm_thp_bytes),
-            text: placing(0, tally.text_collapsed_bytes.saturating_add(tally.text_copied_bytes)),
+            text: PlacedText::of(tally),
             in_the_way: InTheWay {
                 pool_empty: Bytes(tally.pool_empty_bytes),
                 too_small: Bytes(tally.pool_too_small_bytes),
@@ -68,6 +83,14 @@ impl Placed {
     }
 }
 
+impl PlacedText {
+    fn of(tally: &Tally) -> Self {
+        let eligible = Bytes(tally.text_eligible_bytes);
+        let of_file = Bytes(tally.text_of_file_bytes).min(eligible);
+        Self { eligible, of_file, copied: Bytes(tally.text_copied_bytes).min(eligible.saturating_sub(of_file)) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,14 +100,16 @@ mod tests {
         let tally = Tally {
             mmap_hugetlb_bytes: 1,
             shm_thp_bytes: 2,
-            text_collapsed_bytes: 3,
+            text_eligible_bytes: 5,
+            text_of_file_bytes: 3,
             text_copied_bytes: u64::MAX,
             refused_bytes: 4,
             ..Tally::default()
         };
         let placed = Placed::of(&tally);
         assert_eq!((placed.mmap.reserved, placed.shm.transparent), (Bytes(1), Bytes(2)));
-        assert_eq!(placed.text.transparent, Bytes(u64::MAX), "whatever stands there");
+        let text = PlacedText { eligible: Bytes(5), of_file: Bytes(3), copied: Bytes(2) };
+        assert_eq!(placed.text, text, "whatever stands there");
         assert_eq!(placed.in_the_way, InTheWay { refused: Bytes(4), ..InTheWay::default() });
     }
 }

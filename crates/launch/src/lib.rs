@@ -6,6 +6,7 @@
 //! Facts come first ([`program`], [`machine`]), then pure functions of them, so the choice of what to do can be tested without any program.
 #![forbid(unsafe_code)]
 
+pub mod cached_code;
 pub mod cached_file;
 pub mod counts;
 pub mod machine;
@@ -21,6 +22,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use heat::units::Bytes;
+use hugepilot_os::stop::Stop;
 use kernel::thp::Thp;
 use kernel::{KernelError, Root, hugetlb};
 use machine::MachineFacts;
@@ -51,6 +53,13 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Reads the program's code into the page cache on huge pages, if that was requested, and adds remarks on what came of it.
+    pub fn cache_code(&mut self, stop: &Stop) {
+        if self.recipe.places_text() {
+            self.recipe.named.extend(cached_code::cache_code(&self.program.code, self.request.text, stop));
+        }
+    }
+
     /// Whether the program can be promoted only if its shared memory is aligned, and this kernel does not align it.
     pub fn needs_aligning(&self) -> bool {
         self.program.family == ProgramFamily::Postgres && !self.machine.aligns_shared_memory
@@ -161,6 +170,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::request::WantText;
 
     /// A machine with a pool of 2 MiB pages, this many of them free.
     fn machine_with(free: u64) -> tempfile::TempDir {
@@ -191,7 +201,7 @@ mod tests {
     #[test]
     fn the_library_is_needed_only_by_those_who_insist() {
         let tree = machine_with(0);
-        let request = LaunchRequest { text: true, ..LaunchRequest::of(PageKind::Transparent) };
+        let request = LaunchRequest { text: WantText::OfFile, ..LaunchRequest::of(PageKind::Transparent) };
         assert!(matches!(prepared(tree.path(), request), Err(LaunchError::NoLibrary { .. })));
         assert!(prepared(tree.path(), LaunchRequest::of(PageKind::Transparent)).is_ok());
     }

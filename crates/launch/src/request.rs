@@ -34,6 +34,17 @@ pub enum Want {
     AfterFilled,
 }
 
+/// Which pages code is put on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantText {
+    /// It stays as it is.
+    No,
+    /// Huge pages of its file, where profilers and debuggers find symbols as before.
+    OfFile,
+    /// The same; what cannot be on those is copied to memory of the process, where they find none.
+    OrCopied,
+}
+
 /// Which memory to put on which pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchRequest {
@@ -46,7 +57,7 @@ pub struct LaunchRequest {
     /// Shared memory: System V segments; with transparent huge pages also its shared mappings.
     pub shm: bool,
     /// The program's code.
-    pub text: bool,
+    pub text: WantText,
 }
 
 /// An unknown kind of page.
@@ -97,12 +108,12 @@ impl FromStr for PageKind {
 impl LaunchRequest {
     /// The heap and large mappings: the default.
     pub fn of(pages: PageKind) -> Self {
-        Self { pages, heap: true, mmap: Want::ByDefault, shm: false, text: false }
+        Self { pages, heap: true, mmap: Want::ByDefault, shm: false, text: WantText::No }
     }
 
     /// Shared memory only, aligned for huge pages.
     pub fn shared() -> Self {
-        Self { pages: PageKind::Transparent, heap: false, mmap: Want::No, shm: true, text: false }
+        Self { pages: PageKind::Transparent, heap: false, mmap: Want::No, shm: true, text: WantText::No }
     }
 
     /// Only new mappings of a growing program, once it has filled the previous ones.
@@ -112,7 +123,7 @@ impl LaunchRequest {
 
     /// Whether the user requested something that only the preload library can do.
     pub fn insists_on_preload(&self) -> bool {
-        matches!(self.mmap, Want::Asked | Want::AfterFilled) || self.shm || self.text
+        matches!(self.mmap, Want::Asked | Want::AfterFilled) || self.shm || self.text != WantText::No
     }
 }
 

@@ -8,7 +8,7 @@ use heat::RefusalReason;
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 use serde::Serialize;
 
-use crate::counts::{InTheWay, Placed, Placing};
+use crate::counts::{InTheWay, Placed, PlacedText, Placing};
 use crate::machine::MachineFacts;
 use crate::recipe::{Memory, MemoryMechanism, Recipe};
 use crate::request::{LaunchRequest, PageKind};
@@ -74,6 +74,8 @@ pub struct Verification {
     pub rest: Vec<NotHugeReason>,
     /// The required share in percent.
     pub required: Option<f64>,
+    /// What came of code; None unless it was to be on huge pages.
+    pub text: Option<PlacedText>,
 }
 
 /// A smaller part of the memory needs no explanation.
@@ -97,7 +99,9 @@ impl Verification {
             false => Vec::new(),
         };
         let promoted = piloted.map_or(Bytes(0), |piloted| piloted.promoted);
-        Self { by: shares(sample, recipe, placed, promoted), seen, rest, required }
+        let places_text = recipe.places_text();
+        let text = placed.map(|placed| placed.text).filter(|_| places_text);
+        Self { by: shares(sample, recipe, placed, promoted), seen, rest, required, text }
     }
 
     /// The share of eligible memory that was on huge pages, in percent; None if no memory was eligible.
@@ -167,7 +171,8 @@ fn of_memory(placed: &Placed, memory: Memory) -> Placing {
     match memory {
         Memory::Mmap => placed.mmap,
         Memory::Shm => placed.shm,
-        Memory::Text => placed.text,
+        // Memory of the process is counted here, and huge pages of a file are not.
+        Memory::Text => Placing { transparent: placed.text.copied, ..Placing::default() },
         Memory::Heap | Memory::Buffers => Placing::default(),
     }
 }

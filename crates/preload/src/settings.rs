@@ -31,10 +31,10 @@ impl PoolPage {
 pub enum Text {
     /// Not at all.
     Left,
-    /// If the kernel can collapse the file's own pages.
-    Collapsed,
-    /// If it cannot, by a copy.
-    Copied,
+    /// Where the file's own pages can be huge.
+    OfFile,
+    /// Where they cannot, by a copy.
+    OrCopied,
 }
 
 /// Which large mappings are put on huge pages.
@@ -65,8 +65,8 @@ impl PreloadSettings {
             _ => return None,
         };
         let text = match variable("HUGEPILOT_TEXT") {
-            Some(b"1") => Text::Collapsed,
-            Some(b"copy") => Text::Copied,
+            Some(b"1") => Text::OfFile,
+            Some(b"copy") => Text::OrCopied,
             _ => Text::Left,
         };
         let mmap = match variable("HUGEPILOT_MMAP") {
@@ -111,7 +111,7 @@ mod tests {
         let all =
             [("HUGEPILOT_PAGES", "1G"), ("HUGEPILOT_MMAP", "1"), ("HUGEPILOT_SHM", "1"), ("HUGEPILOT_TEXT", "copy")];
         let pool = Some(PoolPage::ONE_GIBIBYTE);
-        assert_eq!(read(&all), Some(PreloadSettings { pool, mmap: Maps::All, shm: true, text: Text::Copied }));
+        assert_eq!(read(&all), Some(PreloadSettings { pool, mmap: Maps::All, shm: true, text: Text::OrCopied }));
     }
 
     #[test]

@@ -2,11 +2,13 @@
 //!
 //! Owns: text, once, before the program begins. Never touches: its contents and addresses.
 //!
-//! The kernel's own way comes first (`MADV_COLLAPSE`): the memory still belongs to the file, so profilers, uprobes and
-//! debuggers find it by name or file as before, and processes share it. It needs a file system with huge pages (tmpfs, or
-//! `CONFIG_READ_ONLY_THP_FOR_FS`), and text that is aligned alike in file and memory. If that fails and a copy was requested,
-//! the text becomes anonymous private memory. Unwinding still works, since it needs only addresses; profilers that resolve
-//! symbols by the file in `/proc/PID/maps` find none.
+//! The file's own pages come first: profilers, uprobes and debuggers find the text by name or file as before, and processes
+//! share it. They are huge where the launcher read them so into the page cache, or where the kernel collapses them
+//! (`MADV_COLLAPSE` on tmpfs, or with `CONFIG_READ_ONLY_THP_FOR_FS`); both need text that is aligned alike in file and memory.
+//! If neither works and a copy was requested, the text becomes anonymous private memory. Unwinding still works, since it needs
+//! only addresses; profilers that resolve symbols by the file in `/proc/PID/maps` find none.
+
+use hugepilot_os::page_scan::any_huge_here;
 
 use crate::count;
 use crate::maps::{self, MappedRange, MappingKind};
@@ -17,6 +19,8 @@ use crate::system;
 
 /// Maximum number of programs and libraries; any more are left alone.
 const MOST: usize = 64;
+/// A base page.
+const PAGE: usize = 4096;
 const TEXT: i32 = libc::PROT_READ | libc::PROT_EXEC;
 
 /// Handles all text that is mapped now.
@@ -34,13 +38,20 @@ pub fn place(how: Text) {
     for (start, end) in found.into_iter().filter_map(|(start, end)| regions(start, end)) {
         count::add(|counts| &counts.text_eligible_bytes, end - start);
         for region in (start..end).step_by(REGION) {
-            if system::madvise(region, REGION, libc::MADV_COLLAPSE).is_ok() {
-                count::add(|counts| &counts.text_collapsed_bytes, REGION);
-            } else if how == Text::Copied && copy(region, REGION) {
+            if is_huge(region) || system::madvise(region, REGION, libc::MADV_COLLAPSE).is_ok() {
+                count::add(|counts| &counts.text_of_file_bytes, REGION);
+            } else if how == Text::OrCopied && copy(region, REGION) {
                 count::add(|counts| &counts.text_copied_bytes, REGION);
             }
         }
     }
+}
+
+/// Whether the page cache has it on a huge page; where the kernel does not tell, no.
+fn is_huge(region: usize) -> bool {
+    // The kernel maps a huge page of a file only once it is touched; advice touches it even if the file has become shorter.
+    system::madvise(region, PAGE, libc::MADV_POPULATE_READ).is_ok()
+        && any_huge_here(region as u64, (region + REGION) as u64).unwrap_or(false)
 }
 
 fn whole_regions(mapping: &MappedRange) -> Option<(usize, usize)> {

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use hugepilot_os::file_cache::drop_clean;
+use hugepilot_os::huge_file::read_huge;
 use hugepilot_os::placement::{CountsFile, Tally};
 use rustix::fs::{FlockOperation, flock};
 
@@ -455,7 +457,7 @@ fn text_is_copied_where_that_was_asked_for_and_unwinding_goes_on() {
     runs_without(&program, &[]);
     let (said, tally) = With::new(&program, &[], &[("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_TEXT", "copy")]).run();
     assert!(tally.text_eligible_bytes >= 6 * MIB, "{tally:?}");
-    assert_eq!(tally.text_collapsed_bytes + tally.text_copied_bytes, tally.text_eligible_bytes, "{said}");
+    assert_eq!(tally.text_of_file_bytes + tally.text_copied_bytes, tally.text_eligible_bytes, "{said}");
     assert_eq!(told(&said, "named"), i64::from(tally.text_copied_bytes == 0), "{said}");
 }
 
@@ -469,9 +471,29 @@ fn text_keeps_its_name_where_the_kernel_collapses_it() {
     }
     let (said, tally) = With::new(&program, &[], &[("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_TEXT", "1")]).run();
     assert!(tally.text_copied_bytes == 0 && told(&said, "named") == 1, "{said}");
-    if tally.text_collapsed_bytes == 0 {
+    if tally.text_of_file_bytes == 0 {
         return eprintln!("skipped: this kernel collapses no text");
     }
+    assert!(told(&said, "huge") >= 2048, "{said} {tally:?}");
+}
+
+#[test]
+fn text_stays_its_files_where_the_page_cache_has_it_on_huge_pages() {
+    // Beside this test's binary, which is on a disk even where /tmp is in memory.
+    let own = std::env::current_exe().expect("our own path");
+    let folder = tempfile::tempdir_in(own.parent().expect("it is in a directory")).expect("there is room");
+    let Some(program) = program("text", ALIGNED, folder.path()) else { return };
+    let file = File::open(&program).expect("just built");
+    file.sync_all().expect("a disk");
+    drop_clean(&file, 0, 0).expect("nobody maps it");
+    let whole = file.metadata().expect("it is there").len() / (2 * MIB);
+    let mut regions = (0..whole).map(|region| read_huge(&file, region * 2 * MIB));
+    if !regions.all(|is_huge| is_huge.unwrap_or(false)) {
+        return eprintln!("skipped: this file system has no large folios, or the kernel does not tell");
+    }
+    let (said, tally) = With::new(&program, &[], &[("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_TEXT", "copy")]).run();
+    assert!(tally.text_eligible_bytes >= 4 * MIB && tally.text_copied_bytes == 0, "{tally:?}");
+    assert!(tally.text_of_file_bytes == tally.text_eligible_bytes && told(&said, "named") == 1, "{said} {tally:?}");
     assert!(told(&said, "huge") >= 2048, "{said} {tally:?}");
 }
 

@@ -56,7 +56,9 @@ pub(super) fn print(args: &RunArgs, prepared: &Prepared, format: PrintFormat) ->
 
 impl Launch {
     /// Reports what the program is started with.
-    pub(super) fn begin(prepared: Prepared, args: &RunArgs) -> anyhow::Result<Self> {
+    pub(super) fn begin(mut prepared: Prepared, args: &RunArgs) -> anyhow::Result<Self> {
+        // Until the program starts, a signal ends this process as it ends any other.
+        prepared.cache_code(&Stop::default());
         let counts = prepared.counts.then(CountsFile::create).transpose();
         let counts = counts.context(
             "cannot make memory for the preload library to count in; raise the limit on open files (ulimit -n)",

@@ -15,7 +15,7 @@ use heat::{Heat, HeldBack, Mapping, PageSizes, RefusalReason, Region, Shared, Sn
 use kernel::cache::Cache;
 use launch::Prepared;
 use launch::cached_file::{CacheError, CachedFile};
-use launch::counts::InTheWay;
+use launch::counts::{InTheWay, PlacedText};
 use launch::machine::MachineFacts;
 use launch::program::{Linking, Program, ProgramFamily, TUNABLE};
 use launch::recipe::{ArgumentPlace, Insert, Memory, MemoryMechanism, Recipe, Remark, Variable};
@@ -234,6 +234,7 @@ pub(super) fn prepared_search() -> Prepared {
         mentions: BTreeSet::new(),
         gains_rights: false,
         has_tunable: Some(true),
+        code: Vec::new(),
     };
     Prepared {
         request: LaunchRequest::of(PageKind::Huge),
@@ -277,6 +278,7 @@ pub(super) fn account_of_a_search() -> Verification {
             NotHugeReason::NotReached(vec!["text: it is static".to_owned()]),
         ],
         required: Some(90.0),
+        text: Some(PlacedText { eligible: Bytes(8 << 20), of_file: Bytes(4 << 20), copied: Bytes(2 << 20) }),
     }
 }
 

@@ -210,7 +210,7 @@ fn bpf_is_refused() {
 fn huge_pages_switched_off_by_the_process() {
     let program = Program::start("thp-disable map=16M fill ready read=all");
     let ran = hugepilot(&format!("promote {}", program.pid));
-    ran.assert_fails_with(&["PR_SET_THP_DISABLE", "disable-thp no"]);
+    ran.assert_fails_with(&["PR_SET_THP_DISABLE", "Restart it without that"]);
     assert!(hugepilot(&format!("heat {} --window 200ms", program.pid)).status.success(), "observing is still possible");
 }
 

@@ -26,6 +26,7 @@ crate::trials!(
     what_a_program_maps_itself_is_placed_by_the_library,
     shared_memory_is_placed_where_huge_pages_fit_and_promoted,
     what_follows_filled_memory_is_huge_at_its_first_touch,
+    code_is_on_huge_pages_of_its_file_or_copied,
     who_has_no_rights_gets_all_but_the_pilot,
     smaller_pages_are_given_where_they_are_on,
     a_program_that_switches_huge_pages_off_for_itself_is_named_as_why,
@@ -328,6 +329,47 @@ fn what_follows_filled_memory_is_huge_at_its_first_touch() {
     assert!(huge >= 14 * (16 << 20), "{huge}: {said}");
     assert!(said.contains("they saved up to 57,232 page faults"), "{said}");
     assert_eq!(run("sparse").0, 0, "it would have grown");
+}
+
+fn code_is_on_huge_pages_of_its_file_or_copied() {
+    // On a disk, even where /tmp is in memory.
+    let test = std::env::current_exe().expect("it runs");
+    let folder = tempfile::tempdir_in(test.parent().expect("a directory")).expect("a folder");
+    let Some(hugepilot) = installed(folder.path()) else { return };
+    let run = |how: &str, program: &Path| {
+        let options = format!("--pages thp {how}");
+        let (ran, launch) = launch_by(Command::new(&hugepilot), &options, [program.as_os_str()].into_iter());
+        assert!(ran.status.success(), "{ran:?}");
+        let [eligible, of_file, copied] = ["eligible_bytes", "of_file_bytes", "copied_bytes"];
+        (ran.stderr, [eligible, of_file, copied].map(|field| number(&launch["text"], field)))
+    };
+    let [Some(aligned), Some(plain)] =
+        [&["-Wl,-z,max-page-size=2097152"][..], &[]].map(|flags| code(folder.path(), flags))
+    else {
+        return eprintln!("there is no C compiler: this cannot be tried");
+    };
+    let (said, [eligible, of_file, copied]) = run("--text", &aligned);
+    assert!(eligible >= 4 << 20 && copied == 0, "{said}");
+    assert!(said.contains("is on huge pages in the page cache"), "{said}");
+    if said.contains("no large folios") {
+        eprintln!("not tested: this file system has no large folios");
+    } else {
+        assert!(of_file == eligible && said.contains("on huge pages of its files"), "{said}");
+    }
+    let (said, [_, of_file, copied]) = run("--text", &plain);
+    assert!((of_file, copied) == (0, 0) && said.contains("--text=copy"), "{said}");
+    let (said, [eligible, of_file, copied]) = run("--text=copy", &plain);
+    assert!(of_file == 0 && copied == eligible && eligible >= 4 << 20, "{said}");
+    assert!(said.contains("copied to private ones"), "{said}");
+}
+
+/// A program with 6 MiB of code, linked with these flags; None without a compiler.
+fn code(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
+    let (source, program) = (folder.join("code.c"), folder.join(format!("code{}", flags.len())));
+    let code = r#"int main(void) { __asm__ volatile("jmp 1f\n.fill 6291456, 1, 0x90\n1:"); return 0; }"#;
+    fs::write(&source, code).expect("there is room");
+    let built = Command::new("cc").arg(&source).args(flags).arg("-o").arg(&program).status();
+    built.is_ok_and(|status| status.success()).then_some(program)
 }
 
 /// hugepilot and its library where `make install` puts them. None if only hugepilot itself was built.

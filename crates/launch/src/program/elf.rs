@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use heat::units::Bytes;
+use heat::units::{Bytes, HUGE_PAGE};
 use memchr::memmem;
 use object::Endianness;
 use object::elf::{self, FileHeader64, ProgramHeader64};
@@ -21,6 +21,8 @@ use crate::program::OPTIONS;
 const MOST_AT_ONCE: Bytes = Bytes(64 << 20);
 /// Note segments that are searched; programs have two or three.
 const MOST_NOTES: usize = 16;
+/// Segments of code that are noted; linkers make one.
+const MOST_CODE: usize = 16;
 /// Libraries that one file may name.
 const MOST_NEEDED: usize = 256;
 /// Sections with constants, names of options among them; the tunables of a static glibc are written once, at startup.
@@ -43,6 +45,11 @@ pub struct Elf {
     pub search: Vec<String>,
     /// Which of [`OPTIONS`] it mentions.
     pub mentions: BTreeSet<&'static str>,
+    /// How much code it has.
+    pub code: Bytes,
+    /// Of that, whole 2 MiB that huge pages of the page cache can map, by their offsets in the file: the linker aligned them, in memory as in the
+    /// file.
+    pub aligned_code: Vec<Range<u64>>,
 }
 
 /// Reads a file; None if it is not an ELF file, or an invalid one.
@@ -84,6 +91,7 @@ pub fn parse<'a, R: ReadRef<'a>>(data: R) -> Option<Elf> {
     let loader = segments.iter().find(|segment| segment.p_type(endian) == elf::PT_INTERP);
     let loader = loader.and_then(|segment| segment.interpreter(endian, data).ok().flatten());
     let (needed, search) = libraries(segments, endian, data).unwrap_or_default();
+    let code = code(segments, endian);
     Some(Elf {
         is_32_bit: false,
         loader: loader.map(|path| PathBuf::from(String::from_utf8_lossy(path).into_owned())),
@@ -91,7 +99,28 @@ pub fn parse<'a, R: ReadRef<'a>>(data: R) -> Option<Elf> {
         needed,
         search,
         mentions: mentions(header, endian, data),
+        code: Bytes(code.iter().fold(0, |sum, segment| sum.saturating_add(segment.p_filesz(endian)))),
+        aligned_code: code.iter().filter_map(|segment| aligned(segment, endian)).collect(),
     })
+}
+
+fn code<'a>(segments: Segments<'a>, endian: Endianness) -> Vec<&'a ProgramHeader64<Endianness>> {
+    let is_code = |segment: &&ProgramHeader64<Endianness>| {
+        segment.p_type(endian) == elf::PT_LOAD && segment.p_flags(endian) & elf::PF_X != 0
+    };
+    segments.iter().filter(is_code).take(MOST_CODE).collect()
+}
+
+/// Whole 2 MiB of a segment. A file is placed at a multiple of its largest alignment by Linux since 5.10 and by glibc since 2.35.
+fn aligned(segment: &ProgramHeader64<Endianness>, endian: Endianness) -> Option<Range<u64>> {
+    let (offset, address) = (segment.p_offset(endian), segment.p_vaddr(endian));
+    let is_alike = segment.p_align(endian).is_multiple_of(HUGE_PAGE) && segment.p_align(endian) > 0;
+    if !is_alike || !address.wrapping_sub(offset).is_multiple_of(HUGE_PAGE) {
+        return None;
+    }
+    let start = offset.checked_next_multiple_of(HUGE_PAGE)?;
+    let end = offset.checked_add(segment.p_filesz(endian))? / HUGE_PAGE * HUGE_PAGE;
+    (start < end).then_some(start..end)
 }
 
 /// Go's linker adds a note with the build id under its own name.
@@ -173,6 +202,7 @@ mod tests {
     use std::fs;
     use std::io::Read;
 
+    use object::{U32, U64};
     use proptest::prelude::*;
 
     use super::*;
@@ -196,6 +226,33 @@ mod tests {
         fs::write(&file, b"\x7fELF\x01\x01").unwrap();
         assert!(read(&file).unwrap().unwrap().is_32_bit);
         assert!(read(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn code_fits_huge_pages_where_it_is_aligned_alike_in_file_and_memory() {
+        let of = |offset: u64, address: u64, align: u64, bytes: u64| {
+            let mut segment = ProgramHeader64::<Endianness> {
+                p_type: U32::new(Endianness::Little, elf::PT_LOAD),
+                p_flags: U32::new(Endianness::Little, elf::PF_R | elf::PF_X),
+                p_offset: U64::new(Endianness::Little, offset),
+                p_vaddr: U64::new(Endianness::Little, address),
+                p_paddr: U64::new(Endianness::Little, 0),
+                p_filesz: U64::new(Endianness::Little, bytes),
+                p_memsz: U64::new(Endianness::Little, bytes),
+                p_align: U64::new(Endianness::Little, align),
+            };
+            let found = code(&[segment], Endianness::Little).len();
+            segment.p_flags = U32::new(Endianness::Little, elf::PF_R);
+            assert_eq!((found, code(&[segment], Endianness::Little).len()), (1, 0), "data is no code");
+            aligned(&segment, Endianness::Little)
+        };
+        let mib = 1 << 20;
+        assert_eq!(of(mib, 5 * mib, 2 * mib, 6 * mib), Some(2 * mib..6 * mib));
+        assert_eq!(of(2 * mib, 4 * mib, 4096, 6 * mib), None, "a loader may place it anywhere");
+        assert_eq!(of(2 * mib, 5 * mib, 2 * mib, 6 * mib), None, "it is not alike");
+        assert_eq!(of(2 * mib, 4 * mib, 2 * mib, 2 * mib - 1), None, "it is too small");
+        assert_eq!(of(2 * mib, 4 * mib, 0, 6 * mib), None);
+        assert_eq!(of(u64::MAX, u64::MAX, 2 * mib, 6 * mib), None, "it is forged");
     }
 
     #[test]

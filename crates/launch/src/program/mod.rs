@@ -10,11 +10,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use elf::Elf;
+use heat::units::Bytes;
 use rustix::fs::getxattr;
 use rustix::io::Errno;
 use rustix::process::{getgid, getuid};
@@ -141,6 +143,19 @@ pub struct Program {
     pub gains_rights: bool,
     /// Whether its C library has [`TUNABLE`] (glibc 2.35); None if unknown.
     pub has_tunable: Option<bool>,
+    /// Its file and those of its libraries, as far as they have code.
+    pub code: Vec<CodeFile>,
+}
+
+/// A file with code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// How much that is.
+    pub code: Bytes,
+    /// What huge pages of the page cache can map of it: ranges of the file, multiples of 2 MiB.
+    pub aligned: Vec<Range<u64>>,
 }
 
 /// Why a program cannot be started or examined.
@@ -185,11 +200,15 @@ impl Program {
             (Linking::Glibc, Some(loader)) => tunables(loader).map(|text| has_tunable(&text)),
             _ => Some(elf.mentions.contains(TUNABLE)),
         };
+        let allocators = libraries.iter().filter_map(|library| allocator(&library.name)).collect();
+        let own_code = CodeFile { path: path.clone(), code: elf.code, aligned: elf.aligned_code };
+        let code = std::iter::once(own_code).chain(libraries.into_iter().filter_map(|library| library.code));
         Ok(Self {
             is_script: found.is_script,
             family: family(&path),
             linking,
-            allocators: libraries.iter().filter_map(|name| allocator(name)).collect(),
+            allocators,
+            code: code.filter(|file| file.code > Bytes(0)).collect(),
             mentions: elf.mentions,
             gains_rights: gains_rights(&path),
             has_tunable,
@@ -253,30 +272,36 @@ fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Names of the libraries that a program loads, directly and indirectly, as far as they are found.
-fn libraries(
-    program: &Path,
-    elf: &Elf,
-    preloaded: impl Iterator<Item = String>,
-    library_path: &str,
-) -> BTreeSet<String> {
+/// A library that a program loads.
+struct Library {
+    name: String,
+    /// None if it was not found.
+    code: Option<CodeFile>,
+}
+
+/// The libraries that a program loads, directly and indirectly.
+fn libraries(program: &Path, elf: &Elf, preloaded: impl Iterator<Item = String>, library_path: &str) -> Vec<Library> {
     let origin = program.parent().map(|parent| parent.display().to_string()).unwrap_or_default();
     let own = elf.search.iter().map(|directory| directory.replace("$ORIGIN", &origin));
     let given = library_path.split(':').filter(|directory| !directory.is_empty()).map(str::to_owned);
-    let directories: Vec<String> = own.chain(given).chain(LIBRARY_DIRECTORIES.map(str::to_owned)).collect();
-    let mut names = BTreeSet::new();
+    // As ld.so(8) has it for DT_RUNPATH, which linkers write today.
+    let directories: Vec<String> = given.chain(own).chain(LIBRARY_DIRECTORIES.map(str::to_owned)).collect();
+    let mut libraries: Vec<Library> = Vec::new();
     let mut waiting: VecDeque<String> = preloaded.chain(elf.needed.iter().cloned()).collect();
     while let Some(name) = waiting.pop_front() {
-        if names.len() >= MOST_LIBRARIES || !names.insert(name.clone()) {
+        if libraries.len() >= MOST_LIBRARIES || libraries.iter().any(|known| known.name == name) {
             continue;
         }
         // Joining an absolute path leaves it as it is.
         let file = directories.iter().map(|directory| Path::new(directory).join(&name)).find(|file| file.is_file());
-        if let Some(elf) = file.and_then(|file| elf::read(&file).ok().flatten()) {
+        let read = file.and_then(|path| elf::read(&path).ok().flatten().map(|elf| (path, elf)));
+        let code = read.map(|(path, elf)| {
             waiting.extend(elf.needed);
-        }
+            CodeFile { path, code: elf.code, aligned: elf.aligned_code }
+        });
+        libraries.push(Library { name, code });
     }
-    names
+    libraries
 }
 
 /// A loader's list of tunables; None if it has none, as before glibc 2.33.
@@ -331,6 +356,8 @@ mod tests {
         let shell = found("sh");
         assert_eq!((shell.linking, shell.family, shell.gains_rights), (Linking::Glibc, ProgramFamily::Shell, false));
         assert_eq!(shell.allocators, BTreeSet::new());
+        let names: Vec<String> = shell.code.iter().map(|file| file_name(&file.path)).collect();
+        assert!(names.iter().any(|name| name.starts_with("libc.so")), "its library has code, too: {names:?}");
     }
 
     #[test]

@@ -184,6 +184,12 @@ impl Recipe {
         all.into_iter().collect()
     }
 
+    /// Whether the preload library puts code on huge pages.
+    pub fn places_text(&self) -> bool {
+        let places = |each: &MemoryMechanism| each.memory == Memory::Text && each.name == MemoryMechanism::PRELOAD;
+        self.mechanisms().iter().any(places)
+    }
+
     /// The user's arguments together with the added ones.
     pub fn arguments_around<T: From<String>>(&self, given: impl IntoIterator<Item = T>) -> Vec<T> {
         let at = |place: ArgumentPlace| {
@@ -245,11 +251,11 @@ impl Recipe {
 }
 
 impl Remark {
-    fn new(what: impl Into<String>, next_step: impl Into<String>) -> Self {
+    pub(crate) fn new(what: impl Into<String>, next_step: impl Into<String>) -> Self {
         Self { what: what.into(), next_step: Some(next_step.into()) }
     }
 
-    fn note(what: impl Into<String>) -> Self {
+    pub(crate) fn note(what: impl Into<String>) -> Self {
         Self { what: what.into(), next_step: None }
     }
 }

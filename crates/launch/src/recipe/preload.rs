@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use crate::program::ProgramFamily;
+use heat::units::{Bytes, HUGE_PAGE};
+
+use crate::program::{Program, ProgramFamily};
 use crate::recipe::obstacle::to_preloading;
 use crate::recipe::{Context, Covered, Memory, MemoryMechanism, Recipe, Remark, Variable, forks};
-use crate::request::{PageKind, Want};
+use crate::request::{PageKind, Want, WantText};
 
 /// The loader's list of libraries to load first.
 const PRELOAD: &str = "LD_PRELOAD";
@@ -15,7 +17,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
     let wanted = [
         (maps(recipe, context, covered), Memory::Mmap),
         (request.shm, Memory::Shm),
-        (request.text && !covered.text, Memory::Text),
+        (request.text != WantText::No && !covered.text, Memory::Text),
     ];
     let wanted: Vec<Memory> = wanted.into_iter().filter(|(wanted, _)| *wanted).map(|(_, memory)| memory).collect();
     if wanted.is_empty() {
@@ -42,10 +44,16 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
     // Which size of transparent ones it gets, the kernel decides.
     let pages = if request.pages.is_reserved() { request.pages } else { PageKind::Transparent };
     set("HUGEPILOT_PAGES", pages.to_string(), "on which pages", None);
+    if wanted.contains(&Memory::Text) {
+        recipe.named.extend(unaligned(context.program, request.text));
+    }
     for memory in wanted {
         let (name, value, why) = match memory {
             Memory::Shm => ("HUGEPILOT_SHM", "1", "shared memory"),
-            Memory::Text => ("HUGEPILOT_TEXT", "1", "the program's code"),
+            Memory::Text if request.text == WantText::OrCopied => {
+                ("HUGEPILOT_TEXT", "copy", "the program's code, copied where the file's own pages cannot be huge")
+            }
+            Memory::Text => ("HUGEPILOT_TEXT", "1", "the program's code, on the file's own pages"),
             Memory::Mmap | Memory::Heap | Memory::Buffers if request.mmap == Want::AfterFilled => {
                 ("HUGEPILOT_MMAP", "after-filled", "large anonymous mappings, once the ones before were filled")
             }
@@ -53,6 +61,24 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
         };
         set(name, value.to_owned(), why, Some(MemoryMechanism::of(context, memory, MemoryMechanism::PRELOAD)));
     }
+}
+
+/// The remark that huge pages of its files cannot map its code. What a shell or another program starts has code of its own.
+fn unaligned(program: &Program, want: WantText) -> Option<Remark> {
+    let starts_others =
+        matches!(program.family, ProgramFamily::Shell | ProgramFamily::Wrapper | ProgramFamily::Elsewhere);
+    let large = program.code.iter().filter(|file| file.aligned.is_empty() && file.code >= Bytes(HUGE_PAGE));
+    let names: Vec<String> = large.map(|file| format!("{} ({})", file.path.display(), file.code)).collect();
+    if starts_others || names.is_empty() {
+        return None;
+    }
+    let what = format!("code that is not aligned for huge pages of its file: {}", names.join(", "));
+    if want == WantText::OrCopied {
+        return Some(Remark::note(format!("{what}; it is copied")));
+    }
+    let next_step = "link it with -Wl,-z,max-page-size=0x200000; or --text=copy copies it to private memory, where profilers and debuggers \
+                     find no symbols";
+    Some(Remark::new(what, next_step))
 }
 
 /// Whether to place large mappings. Pool memory is copied to ordinary memory for each forked child, which is bad for programs that fork

@@ -20,6 +20,7 @@ pub(crate) fn program(family: ProgramFamily) -> Program {
         mentions: BTreeSet::new(),
         gains_rights: false,
         has_tunable: Some(true),
+        code: Vec::new(),
     }
 }
 

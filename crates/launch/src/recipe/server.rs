@@ -3,7 +3,7 @@
 
 use crate::program::{MYSQL_OPTION, MYSQL_VARIABLE, POSTGRES_OPTION, ProgramFamily, REDIS_OPTION};
 use crate::recipe::{ArgumentPlace, Context, Covered, Given, List, Memory, MemoryMechanism, Recipe, Remark};
-use crate::request::{LaunchRequest, PageKind, Want};
+use crate::request::{LaunchRequest, PageKind, Want, WantText};
 
 pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     match context.program.family {
@@ -132,7 +132,7 @@ fn memcached(recipe: &mut Recipe, context: Context<'_>) -> Covered {
 
 /// `--use-largepages` moves node's own code to huge pages; it is allowed in NODE_OPTIONS.
 fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
-    if !context.request.text {
+    if context.request.text == WantText::No {
         return Covered::default();
     }
     let covered = Covered { text: true, ..Covered::default() };

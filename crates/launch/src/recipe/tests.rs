@@ -8,10 +8,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::program::{
-    Allocator, JEMALLOC_OPTIONS, Linking, MYSQL_VARIABLE, OPTIONS, POSTGRES_OPTION, REDIS_OPTION, TCMALLOC_OPTION,
+    Allocator, CodeFile, JEMALLOC_OPTIONS, Linking, MYSQL_VARIABLE, OPTIONS, POSTGRES_OPTION, REDIS_OPTION,
+    TCMALLOC_OPTION,
 };
 use crate::recipe::samples::{given, machine, program, static_program};
-use crate::request::Want;
+use crate::request::{Want, WantText};
 
 const THP: PageKind = PageKind::Transparent;
 const HUGE: PageKind = PageKind::Huge;
@@ -126,7 +127,7 @@ fn a_runtimes_switch_that_the_user_gave_stays_in_any_form() {
     }
     assert_eq!(quiet(&java, &[], &["-XX:+UseLargePages", "-jar", "a.jar"], &LaunchRequest::of(THP)), []);
     let node = program(ProgramFamily::Node);
-    let code = LaunchRequest { text: true, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) };
+    let code = LaunchRequest { text: WantText::OfFile, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) };
     assert_eq!(quiet(&node, &[("NODE_OPTIONS", "--use_largepages=off")], &[], &code), []);
     assert_eq!(quiet(&node, &[], &["--use-largepages=on", "a.js"], &code), []);
 }
@@ -352,10 +353,24 @@ fn memcached_is_started_with_large_slabs_where_the_kernel_honours_it() {
 }
 
 #[test]
+fn code_that_is_not_aligned_is_named() {
+    let request = |text| LaunchRequest { text, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) };
+    let told = |family, aligned: &[std::ops::Range<u64>], text| {
+        let code = CodeFile { path: "/bin/x".into(), code: Bytes(8 << 20), aligned: aligned.to_vec() };
+        plain(&Program { code: vec![code], ..program(family) }, &request(text)).named
+    };
+    let remarks = told(ProgramFamily::Other, &[], WantText::OfFile);
+    assert!(said(&remarks).contains("/bin/x (8 MiB)") && said(&remarks).contains("--text=copy"), "{remarks:?}");
+    assert!(said(&told(ProgramFamily::Other, &[], WantText::OrCopied)).contains("it is copied"));
+    assert_eq!(told(ProgramFamily::Other, &[0..2 << 20, 2 << 20..4 << 20], WantText::OfFile), []);
+    assert!(!said(&told(ProgramFamily::Shell, &[], WantText::OfFile)).contains("/bin/x"), "it starts others");
+}
+
+#[test]
 fn node_moves_its_own_code() {
     let recipe = plain(
         &program(ProgramFamily::Node),
-        &LaunchRequest { text: true, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) },
+        &LaunchRequest { text: WantText::OfFile, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) },
     );
     assert_eq!(variables(&recipe), [("NODE_OPTIONS", "--use-largepages=silent")]);
     assert!(
@@ -384,7 +399,7 @@ fn python_is_told_of_its_own_arenas() {
 
 #[test]
 fn the_library_is_preloaded_before_all_others() {
-    let request = LaunchRequest { shm: true, text: true, ..LaunchRequest::of(HUGE) };
+    let request = LaunchRequest { shm: true, text: WantText::OfFile, ..LaunchRequest::of(HUGE) };
     let given = given(&[("LD_PRELOAD", "liba.so libb.so")], &[]);
     let done = recipe(&program(ProgramFamily::Other), &request, &machine("madvise", 7), &given);
     let preload = [
@@ -434,7 +449,7 @@ proptest! {
         mentioned in proptest::collection::vec(any::<bool>(), OPTIONS.len()),
         (jemalloc, mimalloc, tcmalloc, gains_rights) in any::<(bool, bool, bool, bool)>(),
         has_tunable in any::<Option<bool>>(),
-        (pages, want, heap, shm, text) in (0usize..3, 0usize..4, any::<bool>(), any::<bool>(), any::<bool>()),
+        (pages, want, heap, shm, text) in (0usize..3, 0usize..4, any::<bool>(), any::<bool>(), 0usize..3),
         setting in "always|madvise|never",
         available in 0u64..3,
         words in proptest::collection::vec("-L|--|-c|--single|x|--disable-thp", 0..3),
@@ -454,7 +469,11 @@ proptest! {
             ..program([Java, Postgres, Redis, Memcached, Node, Mysql, Python, Shell, Wrapper, Elsewhere, Other][family])
         };
         let request = LaunchRequest {
-            pages: [THP, HUGE, GIANT][pages], heap, mmap: [Want::No, Want::ByDefault, Want::Asked, Want::AfterFilled][want], shm, text,
+            pages: [THP, HUGE, GIANT][pages],
+            heap,
+            mmap: [Want::No, Want::ByDefault, Want::Asked, Want::AfterFilled][want],
+            shm,
+            text: [WantText::No, WantText::OfFile, WantText::OrCopied][text],
         };
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let recipe = recipe(&program, &request, &machine(&setting, available), &given(&[], &words));

@@ -13,7 +13,7 @@ use std::ptr;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::answer::checked;
-use crate::page_scan::any_huge;
+use crate::page_scan::any_huge_here;
 
 const HUGE_PAGE: usize = 2 << 20;
 /// Chooses the signal that tells of a lease (include/uapi/asm-generic/fcntl.h); libc has no name for it.
@@ -29,7 +29,7 @@ pub fn read_huge(file: &impl AsFd, start: u64) -> io::Result<bool> {
     view.advise(libc::MADV_HUGEPAGE)?;
     // Touching a page of a file that somebody else truncates would end this process; advice fails instead.
     view.advise(libc::MADV_POPULATE_READ)?;
-    any_huge(std::process::id(), view.start as u64, (view.start + HUGE_PAGE) as u64)
+    any_huge_here(view.start as u64, (view.start + HUGE_PAGE) as u64)
 }
 
 /// Whether a file that is open here for reading is open for writing anywhere.

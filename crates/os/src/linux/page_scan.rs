@@ -4,7 +4,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, open};
 
 use crate::answer::checked;
 use crate::faults;
@@ -70,7 +72,18 @@ const RUNS: usize = 1024;
 pub fn scan(pid: u32, start: u64, end: u64, any_of: u64, each: impl FnMut(PageRun)) -> io::Result<()> {
     let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
     let argument = ScanArgument { start, end, category_anyof_mask: any_of, return_mask: any_of, ..Default::default() };
-    scan_with(&pagemap, argument, each)
+    scan_with(&pagemap, argument, &mut vec![PageRun::default(); RUNS], each)
+}
+
+/// Whether any page of this process from `start` to `end` is mapped by an entry of 2 MiB or more. Allocates nothing.
+///
+/// Errors: as [`scan`].
+pub fn any_huge_here(start: u64, end: u64) -> io::Result<bool> {
+    let pagemap = open(c"/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let (any_of, mut any) = (category::HUGE, false);
+    let argument = ScanArgument { start, end, category_anyof_mask: any_of, return_mask: any_of, ..Default::default() };
+    scan_with(&pagemap, argument, &mut [PageRun::default()], |_| any = true)?;
+    Ok(any)
 }
 
 /// Whether any page of a process from `start` to `end` is mapped by an entry of 2 MiB or more.
@@ -82,20 +95,24 @@ pub fn any_huge(pid: u32, start: u64, end: u64) -> io::Result<bool> {
     Ok(any)
 }
 
-fn scan_with(pagemap: &File, mut argument: ScanArgument, mut each: impl FnMut(PageRun)) -> io::Result<()> {
-    let mut runs = vec![PageRun::default(); RUNS];
+fn scan_with(
+    pagemap: &impl AsFd,
+    mut argument: ScanArgument,
+    runs: &mut [PageRun],
+    mut each: impl FnMut(PageRun),
+) -> io::Result<()> {
     argument.size = size_of::<ScanArgument>() as u64;
     argument.vec = runs.as_mut_ptr() as u64;
-    argument.vec_len = RUNS as u64;
+    argument.vec_len = runs.len() as u64;
     while argument.start < argument.end {
         // SAFETY: the argument has the size and layout that the kernel expects, and `vec` has room for `vec_len` runs, for which any bit
         // pattern is a value.
-        let found = checked(unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) })?;
-        let found = (found as usize).min(RUNS);
+        let found = checked(unsafe { libc::ioctl(pagemap.as_fd().as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) })?;
+        let found = (found as usize).min(runs.len());
         runs[..found].iter().for_each(|&run| each(run));
         // The kernel's own `walk_end` is stale if it had to flush its buffer of 512 runs on the way (seen on 6.18): continuing from there
         // yields runs twice. If there was room for more runs, the whole range was walked.
-        argument.start = if found < RUNS { argument.end } else { runs[found - 1].end };
+        argument.start = if found < runs.len() { argument.end } else { runs[found - 1].end };
     }
     Ok(())
 }
@@ -142,7 +159,7 @@ impl WriteWatch {
             return_mask: category::WRITTEN,
             ..Default::default()
         };
-        scan_with(&self.pagemap, argument, each)
+        scan_with(&self.pagemap, argument, &mut vec![PageRun::default(); RUNS], each)
     }
 }
 

@@ -98,8 +98,8 @@ counters! {
     shm_thp_bytes,
     /// Program text in whole, aligned 2 MiB.
     text_eligible_bytes,
-    /// Of that, put on huge pages in place: it still belongs to the file.
-    text_collapsed_bytes,
+    /// Of that, on huge pages of the file.
+    text_of_file_bytes,
     /// Of that, replaced by a copy on huge pages.
     text_copied_bytes,
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use launch::request::{LaunchRequest, PageKind, Want};
+use launch::request::{LaunchRequest, PageKind, Want, WantText};
 
 use super::{BudgetOptions, PaceOptions, SpendOptions, WatchOptions};
 
@@ -66,9 +66,10 @@ pub struct LaunchOptions {
     /// Shared memory, by a preloaded library: without --pages it is placed where huge pages fit, and promoted where it pays (for PostgreSQL also without this)
     #[arg(long, help_heading = FROM_THE_START)]
     pub shm: bool,
-    /// Its code, by a preloaded library
-    #[arg(long, requires = "pages", help_heading = FROM_THE_START)]
-    pub text: bool,
+    /// Its code, on huge pages in the page cache; --text=copy copies what cannot be there to private memory, where profilers find no symbols
+    #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "file")]
+    #[arg(hide_possible_values = true, requires = "pages", help_heading = FROM_THE_START)]
+    pub text: Option<TextPlace>,
     /// Large pieces that it maps itself once it has filled those before, by a preloaded library: each 2 MiB then takes one page fault instead of 512
     #[arg(long, conflicts_with = "pages", help_heading = FROM_THE_START)]
     pub growing: bool,
@@ -82,6 +83,15 @@ pub struct LaunchOptions {
     #[arg(long, value_name = "FORMAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "shell")]
     #[arg(hide_possible_values = true, help_heading = FROM_THE_START, conflicts_with_all = ["summary_json", "require"])]
     pub print: Option<PrintFormat>,
+}
+
+/// Where code that `--text` puts on huge pages lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TextPlace {
+    /// In its file.
+    File,
+    /// Where it cannot be, in a copy.
+    Copy,
 }
 
 /// How `--print` prints.
@@ -100,11 +110,16 @@ impl LaunchOptions {
             let request = if self.growing { LaunchRequest::growing() } else { LaunchRequest::shared() };
             return (self.growing || self.shm).then_some(LaunchRequest { shm: self.shm, ..request });
         };
-        if !(self.heap || self.mmap || self.shm || self.text) {
+        if !(self.heap || self.mmap || self.shm || self.text.is_some()) {
             return Some(LaunchRequest::of(pages));
         }
         let mmap = if self.mmap { Want::Asked } else { Want::No };
-        Some(LaunchRequest { pages, heap: self.heap, mmap, shm: self.shm, text: self.text })
+        let text = match self.text {
+            None => WantText::No,
+            Some(TextPlace::File) => WantText::OfFile,
+            Some(TextPlace::Copy) => WantText::OrCopied,
+        };
+        Some(LaunchRequest { pages, heap: self.heap, mmap, shm: self.shm, text })
     }
 }
 
@@ -144,10 +159,15 @@ mod tests {
     fn the_heap_and_mappings_are_meant_unless_something_else_is() {
         let request = |line: &str| parse(line).unwrap().request().unwrap();
         assert_eq!(request("hugepilot run --pages thp prog"), LaunchRequest::of(PageKind::Transparent));
-        let shm = LaunchRequest { pages: PageKind::Huge, heap: false, mmap: Want::No, shm: true, text: false };
+        let shm = LaunchRequest { pages: PageKind::Huge, heap: false, mmap: Want::No, shm: true, text: WantText::No };
         assert_eq!(request("hugepilot run --pages 2M --shm --stack=no prog"), shm);
-        let both = LaunchRequest { pages: PageKind::Giant, heap: true, mmap: Want::Asked, shm: false, text: false };
+        let both =
+            LaunchRequest { pages: PageKind::Giant, heap: true, mmap: Want::Asked, shm: false, text: WantText::No };
         assert_eq!(request("hugepilot run --pages=1G --heap --mmap -- prog --text"), both);
+        let code =
+            |text| LaunchRequest { heap: false, mmap: Want::No, text, ..LaunchRequest::of(PageKind::Transparent) };
+        assert_eq!(request("hugepilot run --pages thp --text prog"), code(WantText::OfFile));
+        assert_eq!(request("hugepilot run --pages thp --text=copy prog"), code(WantText::OrCopied));
     }
 
     #[test]

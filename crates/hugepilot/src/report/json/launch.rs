@@ -28,6 +28,7 @@ pub(super) fn launch(report: LaunchReport) -> impl Serialize {
         met: account.is_met(),
         by: account.by.iter().map(share).collect::<Vec<_>>(),
         rest: &account.rest,
+        text: account.text,
     }
 }
 
@@ -68,10 +69,10 @@ mod tests {
             NotHugeReason::NotPiloted,
             NotHugeReason::Unknown,
         ];
-        let (prepared, account) = (prepared_search(), Verification { rest, ..account_of_a_search() });
+        let (prepared, account) = (prepared_search(), Verification { rest, text: None, ..account_of_a_search() });
         let fields = launch(LaunchReport { prepared: &prepared, account: &account });
         assert!(serde_json::to_string(&fields).unwrap().ends_with(
-            r#""rest":["switched_off","switched_off_for_itself","not_seen","pool_empty","pool_used_up","limited","hindered","not_reached","refused","not_piloted","unknown"]}"#
+            r#""rest":["switched_off","switched_off_for_itself","not_seen","pool_empty","pool_used_up","limited","hindered","not_reached","refused","not_piloted","unknown"],"text":null}"#
         ));
     }
 }

@@ -2,7 +2,7 @@
 
 use heat::units::Bytes;
 use launch::Prepared;
-use launch::counts::InTheWay;
+use launch::counts::{InTheWay, PlacedText};
 use launch::recipe::{ArgumentPlace, Insert, MemoryMechanism, Recipe, Remark, Variable};
 use launch::verify::{By, NotHugeReason};
 use pilot::words::{count, percent, printable, refusal};
@@ -63,8 +63,20 @@ fn environment(prepared: &Prepared, line: &dyn Fn(&str, &str) -> String, command
     }));
     lines.extend(recipe.named.iter().flat_map(remark).map(|text| comment(&text)));
     lines.extend(recipe.left_to_pilot.iter().map(|why| comment(&format!("only the pilot helps here: {why}"))));
+    lines.extend(
+        code_to_cache(prepared)
+            .map(|command| comment(&format!("run this first, to put its code on huge pages: {command}"))),
+    );
     lines.push(command);
     joined(lines)
+}
+
+/// The command that reads its code into the page cache on huge pages, which `run` does by itself.
+fn code_to_cache(prepared: &Prepared) -> Option<String> {
+    let aligned = prepared.program.code.iter().filter(|file| !file.aligned.is_empty());
+    let files: Vec<String> = aligned.map(|file| quoted_for_shell(&file.path.display().to_string())).collect();
+    let is_placed = prepared.recipe.places_text() && !files.is_empty();
+    is_placed.then(|| format!("hugepilot cache {}", files.join(" ")))
 }
 
 /// The command with the added arguments.
@@ -123,10 +135,20 @@ pub fn account(report: &LaunchReport) -> String {
         let reasons: Vec<String> = account.rest.iter().map(why).collect();
         lines.push(format!("the other {lacking}: {}", reasons.join("; ")));
     }
+    lines.extend(account.text.map(|text| text_line(&text)));
     if let (Some(required), false) = (account.required, account.is_met()) {
         lines.push(format!("that is less than the {required} % that --require asks for"));
     }
     marked(lines)
+}
+
+fn text_line(text: &PlacedText) -> String {
+    let PlacedText { eligible, of_file, copied } = *text;
+    if eligible == Bytes(0) {
+        return "code: none that fills a huge page was seen".to_owned();
+    }
+    let copied = if copied > Bytes(0) { format!(", {copied} copied to private ones") } else { String::new() };
+    format!("code in whole 2 MiB, of all processes: {eligible}; {of_file} on huge pages of its files{copied}")
 }
 
 fn who(by: &By) -> String {
@@ -182,8 +204,11 @@ fn hindrances(in_the_way: &InTheWay) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
     use std::process::Command;
 
+    use launch::program::CodeFile;
+    use launch::recipe::Memory;
     use launch::verify::Verification;
 
     use super::*;
@@ -207,9 +232,31 @@ mod tests {
         let told =
             |account_of_it: &Verification| account(&LaunchReport { prepared: &prepared, account: account_of_it });
         insta::assert_snapshot!(told(&account_of_it));
-        let nothing = Verification { seen: Default::default(), by: Vec::new(), rest: Vec::new(), required: Some(90.0) };
+        let nothing = Verification {
+            seen: Default::default(),
+            by: Vec::new(),
+            rest: Vec::new(),
+            required: Some(90.0),
+            text: None,
+        };
         assert!(told(&nothing).starts_with("hugepilot: no memory that could be huge was seen"));
         assert!(told(&nothing).contains("less than the 90 %"));
+    }
+
+    #[test]
+    fn the_command_that_caches_code_is_printed() {
+        let mut prepared = prepared_search();
+        let by = MemoryMechanism { memory: Memory::Text, name: MemoryMechanism::PRELOAD, is_reserved: false };
+        let of = |file: &str, aligned: &[Range<u64>]| CodeFile {
+            path: file.into(),
+            code: Bytes(8 << 20),
+            aligned: aligned.to_vec(),
+        };
+        prepared.program.code = vec![of("/bin/a b", &[0..2 << 20, 2 << 20..4 << 20]), of("/lib/c", &[])];
+        assert!(!shell_environment(&prepared, &[]).contains("hugepilot cache"), "nothing is done to its code");
+        let text = Variable { name: "HUGEPILOT_TEXT", value: "1".to_owned(), why: String::new(), by: Some(by) };
+        prepared.recipe.variables.push(text);
+        assert!(shell_environment(&prepared, &[]).contains("huge pages: hugepilot cache '/bin/a b'\n"));
     }
 
     #[test]
