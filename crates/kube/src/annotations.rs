@@ -142,6 +142,8 @@ pub fn settings(
     }
     if !wrong.is_empty() {
         settings.mode = settings.mode.min(GroupMode::Observe);
+        // A trial promotes some of the replicas whatever the mode.
+        settings.trial = None;
     }
     (settings, wrong)
 }
@@ -290,8 +292,8 @@ mod tests {
     }
 
     fn any_annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
-        let name = "(mode|weight|max-growth|max-huge|max-slowdown|.{0,5})";
-        prop::collection::btree_map(name, "(off|promote|[0-9.]{1,4}[%MG]?|.{0,9})", 0..4)
+        let name = "(mode|weight|max-growth|max-huge|max-slowdown|trial|.{0,5})";
+        prop::collection::btree_map(name, "(off|promote|[0-9]{1,2}%|[0-9.]{1,4}[%MG]?|.{0,9})", 0..4)
     }
 
     proptest! {
@@ -302,7 +304,7 @@ mod tests {
         ) {
             let of = |pairs: &BTreeMap<String, String>| annotated(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())));
             let (seen, wrong) = settings(&PodSettings::default(), &of(&namespace), &of(&pod));
-            prop_assert!(wrong.is_empty() || seen.mode <= GroupMode::Observe);
+            prop_assert!(wrong.is_empty() || seen.mode <= GroupMode::Observe && seen.trial.is_none());
             let target = crate::pod::tests::target_with(&seen);
             let set = daemon::control::target_set::TargetSet { owner: "a".to_owned(), targets: vec![target] };
             prop_assert!(set.assignments().is_ok());
