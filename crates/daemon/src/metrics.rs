@@ -45,7 +45,7 @@ struct Counter {
 const GAUGES: &[Gauge<State>] = &[
     gauge("hugepilot_uptime_seconds", "Time since the pilot began", |state| Some(state.up_ns.seconds())),
     gauge("hugepilot_paused", "1 while everything is paused on request", |state| Some(flag(state.paused))),
-    gauge("hugepilot_held_back", "1 while nothing is promoted, for memory is short or the like", |state| {
+    gauge("hugepilot_held_back", "1 while nothing is promoted, for example because memory is short", |state| {
         Some(flag(state.held_back.is_some()))
     }),
     gauge("hugepilot_huge_bytes", "Memory on huge pages in all targets", |state| bytes(state.budget.huge_bytes)),

@@ -138,7 +138,9 @@ fn targets<'a>(
 impl RunningContainer {
     fn target(&self, settings: &PodSettings) -> GroupTarget {
         let arm = settings.arm_of(&self.id).map(|arm| (ARM_LABEL, arm.word()));
-        let labels = [("container", self.name.as_str()), ("image", &self.image)].into_iter().chain(arm);
+        // Rules and dashboards rank workloads; here that is what runs the same image.
+        let own = [("container", self.name.as_str()), ("image", &self.image), ("workload", &self.image)];
+        let labels = own.into_iter().chain([("workload_kind", "image")]).chain(arm);
         let labels: BTreeMap<_, _> = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         settings.target(vec![self.cgroup.clone()], settings.mode_of(&self.id), labels)
     }
@@ -204,6 +206,7 @@ mod tests {
             (db.max_growth.as_deref(), db.labels["container"].as_str(), db.labels["image"].as_str()),
             (Some("64M"), "db", "redis:7")
         );
+        assert_eq!((db.labels["workload"].as_str(), db.labels["workload_kind"].as_str()), ("redis:7", "image"));
         assert!(set.assignments().is_ok() && set.owner == OWNER);
         let [(container, problem)] = &wrong.into_iter().collect::<Vec<_>>()[..] else { panic!("one is wrong") };
         assert!(container == "typo" && problem.contains("'promot' is no mode"), "{problem}");
