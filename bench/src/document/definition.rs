@@ -69,6 +69,23 @@ pub(super) struct TableDefinition {
     /// A table of a report, in place of rows.
     #[serde(default)]
     pub(super) copied: Option<CopiedTable>,
+    /// One column of many reports, in place of rows.
+    #[serde(default)]
+    pub(super) collected: Option<CollectedTable>,
+}
+
+/// The same column of many reports: each run is a row, and each row of its report a column.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CollectedTable {
+    /// The column of the reports.
+    pub(super) column: String,
+    /// What the runs are.
+    pub(super) head: String,
+    /// The rows of the reports, each with what stands above it.
+    pub(super) cells: Vec<[String; 2]>,
+    /// What each run is about, and the run as of a [`Row`].
+    pub(super) runs: Vec<[String; 2]>,
 }
 
 /// A table as a report has it.

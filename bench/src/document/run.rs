@@ -71,6 +71,11 @@ impl KeptRun {
         &self.text
     }
 
+    /// A cell of a table in its report; None if there is no such row or column.
+    pub(super) fn cell(&self, row: &str, column: &str) -> Option<&str> {
+        cell(&self.text, row, column)
+    }
+
     /// A table of its report as Markdown.
     pub(super) fn table(&self, copied: &CopiedTable) -> Result<String> {
         let below = section(&self.text, copied.section.as_deref());

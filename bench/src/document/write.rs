@@ -2,13 +2,13 @@
 //!
 //! Owns: layout. Never touches: prose, or which figures there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::definition::{Definition, Row, Rules, TableDefinition};
+use super::definition::{CollectedTable, Definition, Row, Rules, TableDefinition};
 use super::run::KeptRun;
 use crate::verdict::Bound;
 
@@ -41,12 +41,10 @@ fn table_text(table: &TableDefinition, runs: &Path, rules: &Rules) -> Result<Str
         let text = run.table(copied).with_context(|| format!("table {}", table.name))?;
         return Ok(format!("\n{text}\nFrom {}\n", run_text(&copied.run, &run, rules)));
     }
-    let mut opened = Runs::new();
-    for row in &table.rows {
-        if !opened.contains_key(row.run.as_str()) {
-            opened.insert(&row.run, KeptRun::open(runs, &row.run)?);
-        }
+    if let Some(collected) = &table.collected {
+        return collected_text(collected, runs, rules).with_context(|| format!("table {}", table.name));
     }
+    let opened = open(table.rows.iter().map(|row| row.run.as_str()), runs)?;
     let published = if table.published { "published | " } else { "" };
     let mut text = format!("\n| figure | {published}ours | A/A | verdict | run |\n");
     text += if table.published { "|---|---|---|---|---|---|\n" } else { "|---|---|---|---|---|\n" };
@@ -54,17 +52,42 @@ fn table_text(table: &TableDefinition, runs: &Path, rules: &Rules) -> Result<Str
         text += &row_text(row, table.published, &opened)
             .with_context(|| format!("table {}, '{}'", table.name, row.figure))?;
     }
-    text += "\n";
-    for (number, (name, run)) in opened.iter().enumerate() {
-        text += &format!("{}. {}", number + 1, run_text(name, run, rules));
+    Ok(text + &list_of(&opened, rules))
+}
+
+fn open<'a>(names: impl Iterator<Item = &'a str>, runs: &Path) -> Result<Runs<'a>> {
+    names.collect::<BTreeSet<&str>>().into_iter().map(|name| Ok((name, KeptRun::open(runs, name)?))).collect()
+}
+
+fn number_of(name: &str, runs: &Runs<'_>) -> usize {
+    runs.keys().position(|known| *known == name).expect("each row's run is open") + 1
+}
+
+/// The runs below a table, by number.
+fn list_of(runs: &Runs<'_>, rules: &Rules) -> String {
+    let lines = runs.iter().enumerate();
+    let lines = lines.map(|(number, (name, run))| format!("{}. {}", number + 1, run_text(name, run, rules)));
+    format!("\n{}\n", lines.collect::<String>())
+}
+
+fn collected_text(table: &CollectedTable, runs: &Path, rules: &Rules) -> Result<String> {
+    let opened = open(table.runs.iter().map(|[_, run]| run.as_str()), runs)?;
+    let heads: Vec<&str> = table.cells.iter().map(|[_, head]| head.as_str()).collect();
+    let mut text = format!("\n| {} | {} | run |\n|{}\n", table.head, heads.join(" | "), "---|".repeat(heads.len() + 2));
+    for [name, run] in &table.runs {
+        // What was not measured has no row there.
+        let cell = |row: &String| opened[run.as_str()].cell(row, &table.column).unwrap_or("-");
+        let cells: Vec<&str> = table.cells.iter().map(|[row, _]| cell(row)).collect();
+        ensure!(cells.iter().any(|cell| *cell != "-"), "{run} has nothing of it");
+        text += &format!("| {name} | {} | {} |\n", cells.join(" | "), number_of(run, &opened));
     }
-    Ok(text + "\n")
+    Ok(text + &list_of(&opened, rules))
 }
 
 fn row_text(row: &Row, has_published: bool, runs: &Runs<'_>) -> Result<String> {
     let bound = row.at_least.map(Bound::AtLeast).or(row.at_most.map(Bound::AtMost));
     let shown = runs[row.run.as_str()].figure(&row.source, row.section.as_deref(), bound)?;
-    let number = runs.keys().position(|name| *name == row.run).expect("each row's run is open") + 1;
+    let number = number_of(&row.run, runs);
     let dash = |text: Option<&str>| text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned();
     let mut text = format!("| {} | ", row.figure);
     if has_published {
