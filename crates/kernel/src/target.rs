@@ -79,15 +79,28 @@ pub enum TargetError {
     )]
     VirtualMachine { pid: u32, name: String },
     #[error(
-        "process {pid} ({name}) has huge pages switched off: it, or a parent of it, called prctl(PR_SET_THP_DISABLE). Redis does \
-         this to itself where transparent_hugepage/enabled is `always`: set `disable-thp no` in redis.conf (or the setting to \
-         `madvise`) and restart it. MariaDB always does: start it with `--large-pages` and a pool (hugepilot run --pages 2M)"
+        "process {pid} ({name}) has huge pages switched off: it, or a parent of it, called prctl(PR_SET_THP_DISABLE). {}",
+        to_switch_on(name)
     )]
     HugePagesOff { pid: u32, name: String },
     #[error("cannot open process {pid}: {cause}")]
     Open { pid: u32, cause: io::Error },
     #[error(transparent)]
     Kernel(#[from] KernelError),
+}
+
+/// What to do about a program that has huge pages switched off.
+fn to_switch_on(name: &str) -> &'static str {
+    match name {
+        "redis-server" | "valkey-server" => {
+            "Redis does so where transparent_hugepage/enabled is `always`: set `disable-thp no` in redis.conf, or that setting to \
+             `madvise`, and restart it"
+        }
+        "mariadbd" | "mysqld" => {
+            "MariaDB does so at its start: give it `--large-pages` and a pool (`hugepilot run --pages 2M`) in place of transparent ones"
+        }
+        _ => "Restart it without that; where systemd started it, look for `MemoryTHP=` in its unit",
+    }
 }
 
 impl Target {
@@ -197,5 +210,13 @@ mod tests {
         let own = Process::of(&Root::host(), std::process::id()).expect("it runs");
         assert!(own.lives());
         assert!(!Process { start_ticks: own.start_ticks + 1, ..own }.lives());
+    }
+
+    #[test]
+    fn who_has_huge_pages_switched_off_is_told_what_is_true_of_his_program() {
+        let told = |name: &str| TargetError::HugePagesOff { pid: 7, name: name.to_owned() }.to_string();
+        assert!(told("redis-server").contains("disable-thp no") && !told("redis-server").contains("MariaDB"));
+        assert!(told("mariadbd").contains("--large-pages") && !told("mariadbd").contains("Redis"));
+        assert!(told("search").ends_with("in its unit"), "{}", told("search"));
     }
 }

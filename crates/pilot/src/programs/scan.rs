@@ -24,6 +24,8 @@ pub const WORTH_A_TRIAL: f64 = 1.0;
 const MUCH_IN_PAGE_TABLES: Bytes = Bytes(64 << 20);
 /// Page walks that take less of a program's CPU time are few.
 const NOTICED: f64 = 0.005;
+/// A program with this share of its memory on huge pages is done.
+const MOSTLY_HUGE: f64 = 0.9;
 const WINDOW: Nanos = Nanos(200_000_000);
 /// At most so much is observed of a program that has more than four times as many base pages.
 const LARGEST_SAMPLE: Bytes = Bytes(1 << 30);
@@ -69,7 +71,7 @@ pub struct ObservedProgram {
     pub page_tables_freed: Bytes,
     /// The speed that it would gain.
     pub forecast: Forecast,
-    /// Why most of its page walks would stay; None if promoting would save most of them.
+    /// Why most of its page walks would stay; None if promoting would save most of them, or nearly all of it is on huge pages.
     pub kept: Option<Reason>,
     /// What it would gain by a restart, where that removes what stands in the way.
     pub after_restart: Option<GainByRestart>,
@@ -153,15 +155,19 @@ impl ObservedProgram {
         let times = heat.times_observed();
         let of_all = |observed: Bytes| Bytes((observed.0 as f64 * times) as u64);
         let walk_share = observation.share_of_walks(&plan, &estimator);
+        let (resident, huge) = (heat.rss, heat.huge_bytes());
+        let few = walk_share.is_some_and(|share| share < NOTICED);
+        // What little is left beside huge pages needs no reason.
+        let is_done = few && huge >= resident.share(MOSTLY_HUGE);
         Self {
-            resident: heat.rss,
-            huge: heat.huge_bytes(),
+            resident,
+            huge,
             walk_share,
             would_pay: of_all(Bytes(plan.promotions().count() as u64 * HUGE_PAGE)),
             growth: of_all(plan.growth()),
             page_tables_freed: of_all(plan.page_tables_freed()),
             forecast: observation.forecast(&plan, &estimator),
-            kept: plan.mostly_kept(walk_share.is_some_and(|share| share < NOTICED)),
+            kept: plan.mostly_kept(few).filter(|_| !is_done),
             after_restart: GainByRestart::of(observation, &estimator),
         }
     }
@@ -378,6 +384,19 @@ mod tests {
             Some(Reason::NotWalked),
             "few walks"
         );
+    }
+
+    #[test]
+    fn what_is_nearly_all_on_huge_pages_needs_no_reason() {
+        let kept = |stacks: u64| {
+            let stack = |number| heat::Region { obstacle: Some(Obstacle::Stack), ..region(number, 0.0, 0) };
+            let regions = (0..64).map(|number| if number < stacks { stack(number) } else { huge(number, 0.0) });
+            let heat = heat_of(regions.collect());
+            let family = Family::alone(Bytes(0), heat.footprint());
+            let observation = Observation { heat, family, gauged: Gauged::default() };
+            ObservedProgram::of(&observation, |_| Estimator::of_model(WalkCost::UNCALIBRATED)).kept
+        };
+        assert_eq!((kept(4), kept(32)), (None, Some(Reason::Obstacle(Obstacle::Stack))));
     }
 
     #[test]
