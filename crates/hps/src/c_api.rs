@@ -26,22 +26,22 @@ use crate::tracking::{ProcessTracking, TrackingSettings, locked};
 use crate::wire::{Page, Range, Track};
 use crate::{ArenaBacking, TrackError};
 
-/// A thread of the library's fetches lists and calls the functions that were set.
+/// A thread of the library fetches lists and calls the functions that were set.
 pub const HPS_HANDLE: u32 = 0;
-/// A thread of the application's does, in `hps_wait_signal`.
+/// A thread of the application does so, in `hps_wait_signal`.
 pub const HPS_WAIT: u32 = 1;
-/// Flag: after `hps_disable_track` the process stays registered, and is tracked again when its walks have risen.
+/// Flag: after `hps_disable_track` the process stays registered, and is tracked again once its page walks rise.
 pub const HPS_WAKE: u32 = 1;
-/// Flag: where no daemon answers, see the pages of `ranges` that this process writes (Linux 6.7), not those that it only reads; a daemon that
-/// comes later is preferred. It needs ranges. What is mapped in them later is watched from the next scan on.
+/// Flag: where no daemon answers, see the pages of `ranges` that this process writes (Linux 6.7), not those that it only reads. A daemon that
+/// starts later is preferred. Requires ranges; what is mapped in them later is watched from the next scan on.
 pub const HPS_OWN_WRITES: u32 = 2;
-/// Flag of an arena: forked children may use it too, for which it takes nothing from the pool of reserved huge pages.
+/// Flag of an arena: forked children may use it, too; it then takes nothing from the pool of reserved huge pages.
 pub const HPS_ARENA_FORK: u32 = 1;
-/// Verdict: nothing is done with a region.
+/// Verdict: leave the region as it is.
 pub const HPS_KEEP: c_int = 0;
-/// Verdict: it is put on a huge page where it is.
+/// Verdict: put the region on a huge page in place.
 pub const HPS_CONVERT: c_int = 1;
-/// Verdict: its hot objects are moved by the `compact` function.
+/// Verdict: have the `compact` function move the region's hot objects.
 pub const HPS_COMPACT: c_int = 2;
 /// An arena lies on reserved huge pages.
 pub const HPS_POOL: c_int = 1;
@@ -50,25 +50,25 @@ pub const HPS_HUGE_PAGES: c_int = 2;
 /// An arena lies on ordinary pages, at least in part.
 pub const HPS_BASE_PAGES: c_int = 3;
 
-/// How to be tracked. Set everything to 0, then `size`, then what is to be different.
+/// How to be tracked. Zero it, set `size`, then the fields that should differ from the defaults.
 #[repr(C)]
 pub struct hps_options {
-    /// `sizeof (struct hps_options)`, by which the library knows which fields there are.
+    /// `sizeof (struct hps_options)`; tells the library which fields exist.
     pub size: u32,
     /// `HPS_HANDLE` or `HPS_WAIT`.
     pub mode: u32,
-    /// The real-time signal by which the daemon tells of a new list; 0: `SIGRTMIN + 4`.
+    /// The real-time signal with which the daemon announces a new list; 0: `SIGRTMIN + 4`.
     pub signal: i32,
     /// A page counts as active if it was used within this many milliseconds; lists come no more often than that. 0: 1000.
     pub interval_ms: u32,
     /// No list comes while fewer base pages than this are active; 0: 512, which is 2 MiB. A small program tries it out with 1.
     pub threshold_pages: u64,
     /// Where pages count, at most 32 ranges, which need not be aligned; NULL: in all of the process, its stacks and the C library's heap
-    /// included, so that `judge` must keep what is not the application's to move. To change them, end tracking and begin anew. Copied.
+    /// included, so `judge` must keep what the application cannot move. To change them, disable and enable tracking again. Copied.
     pub ranges: *const Range,
     /// How many ranges there are.
     pub ranges_count: u64,
-    /// Bytes that the library may put on huge pages where they are, over all lists; what is freed later still counts. 0: no limit.
+    /// Bytes that the library may put on huge pages in place, over all lists; what is freed later still counts. 0: no limit.
     pub max_huge_bytes: u64,
     /// Bytes that the library may add to the process by converting regions with pages that had no memory yet, over all lists. A region that
     /// would add more is compacted, if the application can. 0: a hundredth of what is resident when the first list comes; UINT64_MAX: no
@@ -82,7 +82,7 @@ pub struct hps_options {
     pub socket: *const c_char,
 }
 
-/// 2 MiB in which pages are active. It and its pages are the library's, and there until the function that got it returns.
+/// 2 MiB with active pages. The library owns it and its pages; they are valid until the function that received it returns.
 #[repr(C)]
 pub struct hps_region {
     /// Where it starts; a multiple of 2 MiB.
@@ -95,8 +95,8 @@ pub struct hps_region {
     pub walks_per_second: f64,
 }
 
-/// What an application knows of its own memory. Each function may be NULL. They are called one at a time, on the library's thread or on
-/// the one in `hps_wait_signal`, with no lock of the library's held. They must return: no exception, no longjmp.
+/// What an application knows about its own memory. Each function may be NULL. They are called one at a time, on the library's thread or on
+/// the one in `hps_wait_signal`, without any lock of the library held. They must return: no exception, no longjmp.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hps_functions {
@@ -104,25 +104,25 @@ pub struct hps_functions {
     pub size: u32,
     /// 0.
     pub reserved: u32,
-    /// Given to each function. The application's, and must stay until tracking has ended (`hps_disable_track` waits for a function that runs);
-    /// resting (`HPS_WAKE`) is not the end.
+    /// Passed to each function. Owned by the application; must stay valid until tracking has ended (`hps_disable_track` waits for a running
+    /// function); resting (`HPS_WAKE`) does not end it.
     pub context: *mut c_void,
-    /// Before a list is worked through: all active pages, ascending, the library's and there until this returns.
+    /// Called before a list is processed, with all active pages in ascending order; valid until this returns.
     pub begin: Option<unsafe extern "C" fn(context: *mut c_void, pages: *const Page, count: u64)>,
-    /// What is to be done with a region: `HPS_KEEP`, `HPS_CONVERT` or `HPS_COMPACT`. Regions come in the order of their walks, most first. NULL:
+    /// Decides what to do with a region: `HPS_KEEP`, `HPS_CONVERT` or `HPS_COMPACT`. Regions come by page walks, most first. NULL:
     /// `hps_judge`.
     pub judge: Option<unsafe extern "C" fn(context: *mut c_void, region: *const hps_region) -> c_int>,
     /// Moves the hot objects of a region elsewhere, such as into an arena. Returns the bytes moved, 0 if nothing could be, or a negative errno,
-    /// by which the region counts as refused. NULL: such regions are kept.
+    /// in which case the region counts as refused. NULL: such regions are kept.
     pub compact: Option<unsafe extern "C" fn(context: *mut c_void, region: *const hps_region) -> i64>,
-    /// After a list was worked through; the report is the library's and there until this returns.
+    /// Called after a list was processed; the report is valid until this returns.
     pub end: Option<unsafe extern "C" fn(context: *mut c_void, report: *const Report)>,
 }
 
 /// Memory on huge pages for hot objects.
 pub struct hps_arena(Arena);
 
-/// What an arena has.
+/// The state of an arena.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hps_arena_info {
@@ -132,7 +132,7 @@ pub struct hps_arena_info {
     pub reserved: u32,
     /// Where it lies.
     pub address: u64,
-    /// Bytes that it may come to have.
+    /// Its capacity in bytes.
     pub bytes: u64,
     /// Bytes that it has taken from the machine so far.
     pub backed_bytes: u64,
@@ -235,13 +235,13 @@ fn invalid(doing: &'static str) -> TrackError {
     TrackError::System { doing, cause: io::Error::from_raw_os_error(libc::EINVAL) }
 }
 
-/// Has this process tracked from now on. With `HPS_HANDLE` the functions that were set are called on a thread of the library's; with
-/// `HPS_WAIT`, in `hps_wait_signal`. While it rests after `hps_disable_track` (`HPS_WAKE`), it is tracked again as it was, whatever the options.
+/// Tracks this process from now on. With `HPS_HANDLE` the functions that were set are called on a thread of the library; with
+/// `HPS_WAIT`, in `hps_wait_signal`. If it rests after `hps_disable_track` (`HPS_WAKE`), tracking resumes as it was, whatever the options.
 ///
-/// Returns 0, or a negative errno: `-EBUSY` it is tracked already, or the signal has another handler; `-ECONNREFUSED` no daemon
-/// listens; `-EPERM` the daemon refuses (a set-user-id program, or too many of one user's); `-EPROTO` it is of another release; `-EINVAL` an option is out of range; `-EIO` the
-/// daemon does not answer; `-EAGAIN` no thread can be had; with `HPS_OWN_WRITES` also `-ENOSYS`, `-EPERM` this process
-/// cannot watch its own writes. `hps_error` says it in words. A daemon that goes away later is waited for.
+/// Returns 0, or a negative errno: `-EBUSY` it is tracked already, or the signal has another handler; `-ECONNREFUSED` no daemon listens; `-EPERM`
+/// the daemon refuses (a set-user-id program, or too many of one user's); `-EPROTO` it is of another release; `-EINVAL` an option is out of range;
+/// `-EIO` the daemon does not answer; `-EAGAIN` no thread can be had; with `HPS_OWN_WRITES` also `-ENOSYS`, `-EPERM` this process cannot watch its
+/// own writes. `hps_error` explains it. If the daemon goes away later, the library waits for the next one.
 ///
 /// # Safety
 ///
@@ -268,9 +268,9 @@ pub unsafe extern "C" fn hps_enable_track(options: *const hps_options) -> c_int 
     answer(made.map(|tracker| *tracking = Some(Tracking { tracker: Arc::new(tracker), wake })))
 }
 
-/// Ends tracking, or with `HPS_WAKE` lets it rest until the walks of this process have risen again, which the daemon tells (without one it
+/// Ends tracking, or with `HPS_WAKE` lets it rest until the daemon sees the page walks of this process rise (without a daemon it
 /// rests until `hps_enable_track` is called); called while it rests, it ends tracking. Waits until the library's thread has finished the
-/// list that it works through, unless called on that thread. A thread in `hps_wait_signal` returns `-ECANCELED`.
+/// list at hand, unless called on that thread. A thread in `hps_wait_signal` returns `-ECANCELED`.
 ///
 /// Returns 0, or `-ESRCH`: it is not tracked.
 #[unsafe(no_mangle)]
@@ -292,8 +292,8 @@ pub extern "C" fn hps_disable_track() -> c_int {
     }
 }
 
-/// Sets what the application knows of its own memory; NULL: nothing. The structure is copied. May be called before and while it is tracked,
-/// and does not wait: a function that runs just now goes on with the old context, so free that after `hps_disable_track` only.
+/// Sets what the application knows about its own memory; NULL: nothing. The structure is copied. May be called before and while it is tracked,
+/// and does not wait: a function that is running continues with the old context, so free that only after `hps_disable_track`.
 ///
 /// Returns 0, or `-EINVAL`: the size is of no known version.
 ///
@@ -313,10 +313,10 @@ pub unsafe extern "C" fn hps_set_functions(functions: *const hps_functions) -> c
     0
 }
 
-/// Waits for a list, works through it on this thread, and writes what came of it to `report`. The signal need be neither blocked nor
-/// handled by the application, and none is missed between two calls.
+/// Waits for a list, processes it on this thread, and writes the outcome to `report`. The signal need be neither blocked nor
+/// handled by the application; none is missed between two calls.
 ///
-/// `limit_ms`: how long to wait at most, in milliseconds; 0: not at all; negative: for as long as it takes.
+/// `limit_ms`: the longest wait in milliseconds; 0: do not wait; negative: wait without a limit.
 ///
 /// Returns 0, or a negative errno: `-ETIMEDOUT` none came; `-ECANCELED` tracking was ended; `-ESRCH` this process is not tracked; `-EBUSY`
 /// another thread waits, the library's own with `HPS_HANDLE`; `-EPERM`, `-EPROTO` a daemon that has come back refuses; `-EPROTO` also: its
@@ -342,7 +342,7 @@ pub unsafe extern "C" fn hps_wait_signal(limit_ms: i64, report: *mut Report) -> 
     }))
 }
 
-/// The rule where the application has none: `HPS_CONVERT` for a region of which at least a quarter is active, `HPS_COMPACT` for any other.
+/// The default rule: `HPS_CONVERT` for a region of which at least a quarter is active, `HPS_COMPACT` for any other.
 ///
 /// # Safety
 ///
@@ -358,11 +358,11 @@ pub unsafe extern "C" fn hps_judge(region: *const hps_region) -> c_int {
     }
 }
 
-/// Makes an arena of `bytes`, rounded up to 2 MiB: memory for hot objects, on reserved huge pages if the pool has room for all of it now
-/// (free less reserved), else on huge pages that the kernel makes on request, else on ordinary pages. Nothing is taken from the machine
-/// before it is needed, but for what is reserved in a pool; and no access to it fails later.
+/// Makes an arena of `bytes`, rounded up to 2 MiB: memory for hot objects, on reserved huge pages if the pool has room for all of it now (free less
+/// reserved), else on huge pages that the kernel makes on request, else on ordinary pages. Except for pool reservations, memory is taken from the
+/// machine only when needed, and no access fails later.
 ///
-/// With reserved huge pages a forked child has no arena: touching it there is an error (SIGSEGV). `HPS_ARENA_FORK` gives it to children.
+/// On reserved huge pages the arena does not exist in a forked child: touching it there raises SIGSEGV. `HPS_ARENA_FORK` shares it with children.
 ///
 /// Returns 0 and the arena in `arena`, which is the application's until `hps_arena_destroy`; or `-EINVAL`, `-ENOMEM`.
 ///
@@ -383,11 +383,11 @@ pub unsafe extern "C" fn hps_arena_create(bytes: u64, flags: u32, arena: *mut *m
     answer(made.map(|made| *place = Box::into_raw(Box::new(hps_arena(made)))))
 }
 
-/// A piece of so many bytes, aligned to 16, its contents undefined. NULL where the arena has no room, or the machine no memory.
+/// Allocates `bytes` from an arena, aligned to 16, contents undefined. Returns NULL if the arena has no room, or the machine no memory.
 ///
 /// # Safety
 ///
-/// `arena` is one that was made and not destroyed.
+/// `arena` was created and not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_arena_alloc(arena: *mut hps_arena, bytes: u64) -> *mut c_void {
     // SAFETY: guaranteed by the caller.
@@ -396,13 +396,13 @@ pub unsafe extern "C" fn hps_arena_alloc(arena: *mut hps_arena, bytes: u64) -> *
     piece.map_or(ptr::null_mut(), |piece| piece.cast().as_ptr())
 }
 
-/// Takes a piece back, which nobody uses any more; its memory stays with the arena.
+/// Frees an allocation that is no longer used; its memory stays with the arena.
 ///
-/// Returns 0, or `-EINVAL`: no piece of this arena that is out begins there, and nothing was done.
+/// Returns 0, or `-EINVAL`: no live allocation of this arena begins there; nothing was done.
 ///
 /// # Safety
 ///
-/// `arena` is one that was made and not destroyed.
+/// `arena` was created and not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_arena_free(arena: *mut hps_arena, piece: *mut c_void) -> c_int {
     // SAFETY: guaranteed by the caller.
@@ -410,11 +410,11 @@ pub unsafe extern "C" fn hps_arena_free(arena: *mut hps_arena, piece: *mut c_voi
     answer(if given_back { Ok(()) } else { Err(invalid("free what is no piece of this arena")) })
 }
 
-/// Writes to `info` what an arena has. Returns 0, or `-EINVAL` for NULL.
+/// Writes the state of an arena to `info`. Returns 0, or `-EINVAL` for NULL.
 ///
 /// # Safety
 ///
-/// `arena` is one that was made and not destroyed, and `info` points to a `struct hps_arena_info`.
+/// `arena` was created and not destroyed, and `info` points to a `struct hps_arena_info`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_arena_get_info(arena: *const hps_arena, info: *mut hps_arena_info) -> c_int {
     // SAFETY: guaranteed by the caller.
@@ -437,11 +437,11 @@ pub unsafe extern "C" fn hps_arena_get_info(arena: *const hps_arena, info: *mut 
     0
 }
 
-/// Gives the memory of an arena back to the machine, with all of its pieces.
+/// Returns the memory of an arena to the machine, with all of its allocations.
 ///
 /// # Safety
 ///
-/// `arena` is NULL, or one that was made and not destroyed, and nobody uses a piece of it any more.
+/// `arena` is NULL, or was created and not destroyed, and none of its allocations is used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_arena_destroy(arena: *mut hps_arena) {
     if let Some(arena) = NonNull::new(arena) {

@@ -16,8 +16,7 @@ pub(crate) fn keep(error: &impl Display) {
     LAST_ERROR.set(CString::new(error.to_string().replace('\0', "")).unwrap_or_default());
 }
 
-/// The last error of this thread in words, what is wrong and what to do; empty if there was none. The library's, until the next error
-/// on this thread.
+/// The last error of this thread in words: what is wrong and what to do; empty if there was none. Valid until the next error on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn hps_error() -> *const c_char {
     LAST_ERROR.with_borrow(|words| words.as_ptr())

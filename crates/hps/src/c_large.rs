@@ -12,7 +12,7 @@ use hugepilot_os::large_pages::{Backing, LargePageOptions, LargePagePolicy, Larg
 
 use crate::c_error;
 
-/// Large pages; where there are none, or too few, ordinary ones will do.
+/// Large pages, or ordinary ones where there are no or too few large ones.
 pub const HPS_LARGE_PREFERRED: u32 = 0;
 /// Large pages for all of it, or an error.
 pub const HPS_LARGE_REQUIRED: u32 = 1;
@@ -20,22 +20,22 @@ pub const HPS_LARGE_REQUIRED: u32 = 1;
 pub const HPS_LARGE_OFF: u32 = 2;
 /// Flag: pages of 1 GiB; without it the smallest large ones, 2 MiB on x86-64.
 pub const HPS_LARGE_GIANT: u32 = 1;
-/// Flag: the smallest large pages will not do in place of those of 1 GiB.
+/// Flag: do not use the smallest large pages in place of those of 1 GiB.
 pub const HPS_LARGE_NO_SMALLER: u32 = 2;
 /// The memory lies on ordinary pages.
 pub const HPS_LARGE_ON_ORDINARY: c_int = 0;
 /// It lies on huge pages that Linux made on request, at least in part.
 pub const HPS_LARGE_ON_TRANSPARENT: c_int = 1;
-/// It lies on huge pages of a pool of Linux's.
+/// It lies on huge pages of a Linux pool (hugetlbfs).
 pub const HPS_LARGE_ON_POOL: c_int = 2;
-/// It lies on large pages of Windows, locked: never paged out, not in the working set.
+/// It lies on locked large pages of Windows: never paged out, not in the working set.
 pub const HPS_LARGE_ON_LOCKED: c_int = 3;
 
-/// Which pages are wanted. Set everything to 0, then `size`, then what is to be different.
+/// Which pages are wanted. Zero it, set `size`, then the fields that should differ from the defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hps_large_options {
-    /// `sizeof (struct hps_large_options)`, by which the library knows which fields there are.
+    /// `sizeof (struct hps_large_options)`; tells the library which fields exist.
     pub size: u32,
     /// `HPS_LARGE_PREFERRED`, `HPS_LARGE_REQUIRED` or `HPS_LARGE_OFF`.
     pub policy: u32,
@@ -45,18 +45,18 @@ pub struct hps_large_options {
     pub reserved: u32,
 }
 
-/// Memory on large pages, or on what was had in their place.
+/// Memory on large pages, or on what was available in their place.
 pub struct hps_large(LargePages);
 
-/// What was had.
+/// What was allocated.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hps_large_info {
     /// The first byte.
     pub memory: *mut c_void,
-    /// How many there are: what was asked for, rounded up to whole pages.
+    /// How many bytes: the request, rounded up to whole pages.
     pub bytes: u64,
-    /// Bytes of a page of the kind that was had.
+    /// Bytes of one page of that kind.
     pub page_bytes: u64,
     /// Of all bytes, those on large pages.
     pub large_bytes: u64,
@@ -66,18 +66,18 @@ pub struct hps_large_info {
     pub reserved: u32,
 }
 
-/// Takes at least `bytes` of new memory, zeroed, on pages as wanted; NULL: large ones, preferred. Call it once, when the program starts:
-/// contiguous memory becomes scarce as a machine grows older. On Linux and on Windows, where the account must hold the right to lock pages
-/// in memory (`hugepilot.exe doctor` tells); that right is enabled for the process, and stays so.
+/// Allocates at least `bytes` of zeroed memory on the pages that `options` names; NULL: large ones, preferred. Call it once, at the program's
+/// start: contiguous memory becomes scarce as a machine grows older. On Linux and on Windows, where the account must hold the right to lock pages
+/// in memory (`hugepilot.exe doctor` checks that); the call enables that right for the process and leaves it enabled.
 ///
-/// On Linux a forked child does not get what lies on reserved pages; touching it there is an error (SIGSEGV). Huge pages that are made on
-/// request are all there at once: it checks that the machine has so much memory available, but not limits of control groups, beyond
-/// which the kernel ends a program of the group.
+/// On Linux, memory on reserved pages does not exist in a forked child; touching it there raises SIGSEGV. Huge pages that are made on request are
+/// populated at once: it checks that the machine has so much memory available, but not limits of control groups, beyond which the kernel ends a
+/// program of the group.
 ///
-/// Returns 0 and the memory in `large`, which is the application's until `hps_large_free`; where other pages were had than those asked for,
-/// `hps_error` says why, of each kind that was tried. Or `-EPERM` the right is missing, or this thread impersonates an account that has it
-/// not; `-ENOMEM` no contiguous memory, too small a pool, or too little memory; `-ENOSYS` there are no such pages; `-EINVAL` no memory has
-/// that size, or an option is out of range; `-EIO` anything else. `hps_error` says it in words.
+/// Returns 0 and the memory in `large`, which is the application's until `hps_large_free`; where it lies on other pages than requested, `hps_error`
+/// says why, for each kind that was tried. Or `-EPERM` the right is missing, or this thread impersonates an account that lacks it; `-ENOMEM` no
+/// contiguous memory, too small a pool, or too little memory; `-ENOSYS` there are no such pages; `-EINVAL` no memory has that size, or an option is
+/// out of range; `-EIO` anything else. `hps_error` says it in words.
 ///
 /// # Safety
 ///
@@ -113,11 +113,11 @@ pub unsafe extern "C" fn hps_large_alloc(
     }
 }
 
-/// Writes to `info` what was had. Returns 0, or `-EINVAL` for NULL.
+/// Writes to `info` what was allocated. Returns 0, or `-EINVAL` for NULL.
 ///
 /// # Safety
 ///
-/// `large` is NULL, or memory that was taken and not freed, and `info` is NULL or points to a `struct hps_large_info`.
+/// `large` is NULL, or memory that was allocated and not freed, and `info` is NULL or points to a `struct hps_large_info`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_large_get_info(large: *const hps_large, info: *mut hps_large_info) -> c_int {
     // SAFETY: guaranteed by the caller.
@@ -141,11 +141,11 @@ pub unsafe extern "C" fn hps_large_get_info(large: *const hps_large, info: *mut 
     0
 }
 
-/// Gives the memory back to the machine.
+/// Returns the memory to the machine.
 ///
 /// # Safety
 ///
-/// `large` is NULL, or memory that was taken and not freed, and nobody uses it any more.
+/// `large` is NULL, or memory that was allocated and not freed, and nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_large_free(large: *mut hps_large) {
     if let Some(large) = NonNull::new(large) {

@@ -79,7 +79,7 @@ pub(crate) fn verdict(active_pages: u64) -> RegionVerdict {
     if active_pages * ONE_IN >= PAGES { RegionVerdict::Convert } else { RegionVerdict::Compact }
 }
 
-/// What came of one list.
+/// The outcome of one list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Report {
@@ -93,7 +93,7 @@ pub struct Report {
     pub compacted: u64,
     /// Bytes that it moved.
     pub compacted_bytes: u64,
-    /// Regions left as they are by the verdict, or because nobody can compact them.
+    /// Regions left as they are by verdict, or because nothing can compact them.
     pub kept: u64,
     /// Regions left as they are because a limit is reached: of huge pages, or of growth where the application cannot compact either.
     pub over_limit: u64,
@@ -101,7 +101,7 @@ pub struct Report {
     pub refused: u64,
     /// The errno of the last refusal; 0 if there was none.
     pub last_error: i32,
-    /// Active pages that are not in the list: the daemon had no room for those walked least.
+    /// Active pages missing from the list, which had no room for the least walked.
     pub left_out: u64,
 }
 

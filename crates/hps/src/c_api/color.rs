@@ -8,23 +8,23 @@ use crate::TrackError;
 use crate::color::{ArenaOptions, ColorError, ColoredArena, Palette};
 use crate::judge::REGION;
 
-/// Flag of colored memory: huge pages for each whole 2 MiB, as far as they are to be had, and colored base pages for the rest. Of more than
-/// 512 colors a huge page has not all, and then there are none.
+/// Flag of colored memory: huge pages for each whole 2 MiB, as far as they are available, and colored base pages for the rest. With more than
+/// 512 colors a huge page does not have all of them, and none is used.
 pub const HPS_COLOR_HUGE: u32 = 1;
 
-/// What colored memory is wanted. Set everything to 0, then `size`, `colors` and `bytes`, then what is to be different.
+/// Which colored memory is wanted. Zero it, set `size`, `colors` and `bytes`, then the fields that should differ from the defaults.
 #[repr(C)]
 pub struct hps_color_options {
-    /// `sizeof (struct hps_color_options)`, by which the library knows which fields there are.
+    /// `sizeof (struct hps_color_options)`; tells the library which fields exist.
     pub size: u32,
     /// How many colors the cache has; `hugepilot color probe` tells, and whether they are real.
     pub colors: u32,
-    /// How large, rounded up to 4 KiB.
+    /// Its size in bytes, rounded up to 4 KiB.
     pub bytes: u64,
     /// Colors that may be used, counted from 0, which keeps the memory out of the rest of the cache (and off huge pages, which have all
     /// colors); NULL: all. Copied.
     pub used: *const u32,
-    /// How many there are; 0 with NULL.
+    /// How many; 0 with NULL.
     pub used_count: u64,
     /// `HPS_COLOR_HUGE`.
     pub flags: u32,
@@ -35,7 +35,7 @@ pub struct hps_color_options {
 /// Memory whose pages follow each other through the sets of a cache.
 pub struct hps_color_arena(ColoredArena);
 
-/// Where colored memory lies, and what it was made of.
+/// Where colored memory lies, and what it consists of.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hps_color_info {
@@ -45,22 +45,22 @@ pub struct hps_color_info {
     pub bytes: u64,
     /// Of these, bytes at its beginning that were put on huge pages.
     pub huge_bytes: u64,
-    /// Base pages behind those, chosen by their color.
+    /// Base pages after those, chosen by color.
     pub pages: u64,
 }
 
-/// How much of colored memory still has its colors: all of it while these are the numbers of `struct hps_color_info`.
+/// How much of colored memory still has its colors: all of it while these numbers equal those in `struct hps_color_info`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hps_color_verified {
-    /// Of `huge_bytes`, bytes in 2 MiB that are contiguous still, and so have all colors evenly.
+    /// Of `huge_bytes`, bytes in 2 MiB blocks that are still contiguous, and so have all colors evenly.
     pub contiguous_bytes: u64,
     /// Of `pages`, those that have the color they should have: fewer where a color had run out, and after the kernel migrated, merged or
     /// swapped some, or a forked process wrote to them.
     pub right_pages: u64,
 }
 
-/// Makes colored memory, zeroed and all of it there, so that no access fails later: each base page has the next color. Takes for a while
+/// Makes colored memory, zeroed and fully populated, so that no access fails later: each base page has the next color. Meanwhile it takes
 /// at least 1.05 times as much memory, and as many times more as there are colors for each one that may be used; where some are short, at
 /// most twice that, or 8 MiB more. It checks that so much is available on the machine, but not limits of control groups. A process
 /// that has locked all memory to come (`mlockall` with `MCL_FUTURE`) gets none: make it before.
@@ -91,11 +91,11 @@ pub unsafe extern "C" fn hps_color_create(
     answer(made.map(|made| *place = Box::into_raw(Box::new(hps_color_arena(made)))))
 }
 
-/// Writes to `info` where colored memory lies, for which no privilege is needed. Returns 0, or `-EINVAL` for NULL.
+/// Writes to `info` where colored memory lies; needs no privilege. Returns 0, or `-EINVAL` for NULL.
 ///
 /// # Safety
 ///
-/// `arena` is one that was made and not destroyed, and `info` points to a `struct hps_color_info`.
+/// `arena` was created and not destroyed, and `info` points to a `struct hps_color_info`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_color_get_info(arena: *const hps_color_arena, info: *mut hps_color_info) -> c_int {
     // SAFETY: guaranteed by the caller.
@@ -112,13 +112,13 @@ pub unsafe extern "C" fn hps_color_get_info(arena: *const hps_color_arena, info:
 }
 
 /// Writes to `verified` how much of colored memory still has its colors. It reads the page tables, microseconds for each MiB, and
-/// changes nothing. What was lost comes back only by making the memory anew.
+/// changes nothing. Lost colors come back only by making the memory anew.
 ///
-/// Returns 0, or `-EINVAL` for NULL; `-EPERM`, `-EACCES` page frames are hidden by now, as from a process that has given up CAP_SYS_ADMIN.
+/// Returns 0, or `-EINVAL` for NULL; `-EPERM`, `-EACCES` page frames are hidden, as from a process that has dropped CAP_SYS_ADMIN.
 ///
 /// # Safety
 ///
-/// `arena` is one that was made and not destroyed, and `verified` points to a `struct hps_color_verified`.
+/// `arena` was created and not destroyed, and `verified` points to a `struct hps_color_verified`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_color_verify(arena: *const hps_color_arena, verified: *mut hps_color_verified) -> c_int {
     // SAFETY: guaranteed by the caller.
@@ -131,11 +131,11 @@ pub unsafe extern "C" fn hps_color_verify(arena: *const hps_color_arena, verifie
     }))
 }
 
-/// Gives colored memory back to the machine.
+/// Returns colored memory to the machine.
 ///
 /// # Safety
 ///
-/// `arena` is NULL, or one that was made and not destroyed, and nobody uses its memory any more.
+/// `arena` is NULL, or was created and not destroyed, and nobody uses its memory any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_color_destroy(arena: *mut hps_color_arena) {
     if let Some(arena) = NonNull::new(arena) {
