@@ -41,6 +41,9 @@ pub struct Heat {
     pub cost: Cost,
     /// What is known of the page walks of all observed base pages together.
     pub walks: Walks,
+    /// Base pages of shared memory that other processes walked in their windows, each in its own page table: their TLB entries. 0 where only the
+    /// process itself was observed.
+    pub walked_by_others: u64,
     /// If only a sample was observed: its projection to the whole. Regions outside it are `unobserved`.
     pub sample: Option<Sample>,
 }
@@ -383,6 +386,7 @@ impl Heat {
             regions: Vec::new(),
             cost: Cost::default(),
             walks: Walks::default(),
+            walked_by_others: 0,
             sample: None,
         }
     }

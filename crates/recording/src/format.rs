@@ -130,6 +130,8 @@ impl Observation {
             regions,
             cost: self.cost,
             walks: self.walks,
+            // A recording is of one process.
+            walked_by_others: 0,
             sample: self.sample,
         };
         Ok(Moment { at: self.at_ns, heat, page_tables: self.page_tables_bytes })

@@ -78,14 +78,14 @@ pub(super) fn why_walks_are_cheap(heat: &Heat, walk_share: Option<f64>, limits: 
     is_in_order.then_some(Reason::InOrder)
 }
 
-/// TLB entries taken by the pages walked in the window; for a sample, scaled to the size of the program.
+/// TLB entries taken by the pages walked in the window, by all processes whose page walks count; for a sample, scaled to the size of the program.
 fn entries_in_use(heat: &Heat) -> u64 {
     let entries = |region: &Region| match region.walked_in_window {
         walked if region.huge => u64::from(walked > 0),
         walked => walked.into(),
     };
     let seen: u64 = heat.regions.iter().map(entries).sum();
-    (seen as f64 * heat.times_observed()) as u64
+    (seen as f64 * heat.times_observed()) as u64 + heat.walked_by_others
 }
 
 #[cfg(test)]
@@ -145,6 +145,16 @@ mod tests {
         };
         assert_eq!(reason(region(0, 1e6, 0)), Some(Reason::LivesInTlb));
         assert_eq!(reason(Region { page_tables: 100, ..region(0, 1e6, 0) }), None);
+    }
+
+    #[test]
+    fn what_other_processes_walk_takes_tlb_entries_too() {
+        let mut heat = heat_of((0..4).map(|number| region(number, 1e6, 0)).collect());
+        heat.regions.iter_mut().for_each(|region| region.walked_in_window = 0);
+        let limits = Allowance::default().limits(Bytes(0), &Spent::default());
+        assert_eq!(why_walks_are_cheap(&heat, Some(0.1), &limits), Some(Reason::LivesInTlb));
+        heat.walked_by_others = limits.tlb_entries;
+        assert_eq!(why_walks_are_cheap(&heat, Some(0.1), &limits), None);
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(super) struct SharedView {
     objects: BTreeMap<Object, Bytes>,
     /// Those, and the objects that it maps where no huge page fits.
     mapped: BTreeSet<Object>,
+    /// The base pages of these pieces that it walked in its window.
+    walked: u64,
     /// Processors kept busy.
     busy_cpus: f64,
     /// Memory covered by the page tables that it used within a tenth of a second.
@@ -53,6 +55,7 @@ impl SharedView {
                 view.huge.insert(piece);
             } else {
                 view.small.insert(piece, region.walks_per_second as f32);
+                view.walked += u64::from(region.walked_in_window);
             }
         }
         for mapping in heat.mappings.iter().filter(|mapping| mapping.would_fit()) {
@@ -106,11 +109,12 @@ pub(super) fn huge_in_any<'a>(views: impl Iterator<Item = &'a SharedView>) -> BT
 /// Adds to a heat what the other processes that map the same memory lose: their page walks, and their page tables. `times` is how many processes
 /// share it for each one observed, this one included.
 pub(super) fn add_others<'a>(heat: &mut Heat, others: impl Iterator<Item = &'a SharedView>, times: f64) {
-    let Heat { regions, mappings, busy_cpus, .. } = heat;
+    let Heat { regions, mappings, busy_cpus, walked_by_others, .. } = heat;
     let mut total: BTreeMap<Piece, (f64, f64)> = BTreeMap::new();
-    let mut others_busy = 0.0;
+    let (mut others_busy, mut others_walked, mut own_walked) = (0.0, 0, 0);
     for view in others {
         others_busy += view.busy_cpus;
+        others_walked += view.walked;
         for (&piece, &walks) in &view.small {
             let (tables, sum) = total.entry(piece).or_default();
             (*tables, *sum) = (*tables + 1.0, *sum + f64::from(walks));
@@ -121,11 +125,13 @@ pub(super) fn add_others<'a>(heat: &mut Heat, others: impl Iterator<Item = &'a S
         let Some(piece) = piece(region, mappings).filter(|_| would_fit) else { continue };
         let (tables, walks) = total.get(&piece).copied().unwrap_or_default();
         let own = if region.present.is_empty() { 0.0 } else { 1.0 };
+        own_walked += u64::from(region.walked_in_window);
         region.page_tables = ((own + tables) * times).round().min(u16::MAX.into()) as u16;
         region.walks_per_second = (region.walks_per_second + walks) * times;
     }
     if !total.is_empty() {
         *busy_cpus = Some((busy_cpus.unwrap_or(0.0) + others_busy) * times);
+        *walked_by_others = ((own_walked + others_walked) as f64 * times) as u64 - own_walked;
     }
 }
 
@@ -210,6 +216,8 @@ mod tests {
         let found: Vec<_> = heat.regions.iter().map(|region| (region.walks_per_second, region.page_tables)).collect();
         assert_eq!(found, [(10.0, 10), (50.0, 20), (1.0, 0)], "ten times as many as the two that were observed");
         assert_eq!(heat.busy_cpus, Some(10.0));
+        let each = u64::from(region(0, 1.0, 0).walked_in_window);
+        assert_eq!(heat.walked_by_others, 10 * 4 * each - 2 * each, "its own two regions are not theirs");
     }
 
     #[test]

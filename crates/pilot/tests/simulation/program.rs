@@ -292,6 +292,7 @@ impl Program {
             cost: Cost { kernel: Nanos(0), program: Nanos(regions.len() as u64 * 10_000), ..Cost::default() },
             regions,
             walks: Walks::default(),
+            walked_by_others: 0,
             sample: None,
         }
     }

@@ -128,6 +128,7 @@ fn heat(walked: [u16; 2]) -> Heat {
         regions: vec![region(1), region(2)],
         cost: Cost::default(),
         walks: Walks::default(),
+        walked_by_others: 0,
         sample: None,
     }
 }
