@@ -14,6 +14,7 @@ Examples:
   hugepilot config > /etc/hugepilot/hugepilot.toml         name targets in it, then
   hugepilotd
   hugepilotd --config ./try.toml
+  hugepilotd --check                                       does it run, and move on?
   systemctl enable --now hugepilot                         after make install
 
 SIGHUP reads the configuration anew. `hugepilot status` shows what goes on.";
@@ -25,6 +26,9 @@ pub struct DaemonArgs {
     /// Which processes to pilot, and what that may take; `hugepilot config` prints one
     #[arg(long, value_name = "FILE", default_value = Config::PATH)]
     pub config: PathBuf,
+    /// Asks the daemon that runs whether it is well, and fails if it does not answer or hangs; for a liveness probe
+    #[arg(long, conflicts_with = "config")]
+    pub check: bool,
     /// Where to listen.
     #[command(flatten)]
     pub daemon: DaemonOptions,
@@ -53,10 +57,11 @@ mod tests {
     fn every_option_arrives() {
         let parse = |line: &str| DaemonArgs::try_parse_from(line.split(' '));
         let daemon = DaemonOptions { socket: SOCKET.into() };
-        assert_eq!(parse("hugepilotd").unwrap(), DaemonArgs { config: Config::PATH.into(), daemon });
+        assert_eq!(parse("hugepilotd").unwrap(), DaemonArgs { config: Config::PATH.into(), check: false, daemon });
         let daemon = DaemonOptions { socket: "/a/b".into() };
         let given = parse("hugepilotd --config c.toml --socket /a/b").unwrap();
-        assert_eq!(given, DaemonArgs { config: "c.toml".into(), daemon });
+        assert!(parse("hugepilotd --check").unwrap().check);
+        assert_eq!(given, DaemonArgs { config: "c.toml".into(), check: false, daemon });
         assert_eq!(parse("hugepilotd c.toml").unwrap_err().exit_code(), 2);
     }
 }

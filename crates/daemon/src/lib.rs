@@ -7,6 +7,7 @@
 pub mod args;
 pub mod config;
 pub mod control;
+pub mod health;
 mod lock;
 pub mod metrics;
 pub mod metrics_server;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use daemon::args::DaemonArgs;
+use daemon::{health, piloting};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -11,7 +12,9 @@ fn main() -> ExitCode {
     hugepilot_os::memory::return_what_is_freed();
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
-    match daemon::piloting::pilot(&DaemonArgs::parse()) {
+    let args = DaemonArgs::parse();
+    let done = if args.check { health::check(&args.daemon.socket).map_err(Into::into) } else { piloting::pilot(&args) };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

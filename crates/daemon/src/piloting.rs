@@ -46,6 +46,7 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
         )),
     }
     let shared_state = SharedState::default();
+    shared_state.stepped();
     let machine = Machine::new(observe::open(config.tracker)?, config.max_slowdown);
     let mut machine = machine.serving(shared_state.serving_time().clone());
     let mut pilot = Pilot::lasting(&mut machine, settings(&config)?, stop);
@@ -95,8 +96,12 @@ impl Daemon<'_> {
     fn run(&mut self, reload: &AtomicBool) {
         let mut told = Instant::now();
         loop {
-            self.fleet.step(&mut self.pilot, &mut |_| service::watchdog());
-            service::watchdog();
+            let alive = || {
+                service::watchdog();
+                self.shared_state.stepped();
+            };
+            self.fleet.step(&mut self.pilot, &mut |_| alive());
+            alive();
             self.reclaim();
             if reload.swap(false, Ordering::Relaxed) {
                 self.reload();

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use heat::units::{Address, Bytes, Nanos};
 use heat::{HeldBack, PageSizes, RefusalReason, TrackerKind};
@@ -51,6 +52,9 @@ pub struct State {
     pub paused: bool,
     /// Since the pilot began.
     pub up_ns: Nanos,
+    /// Since the loop was last seen to move on; None before the first step.
+    #[serde(default)]
+    pub last_step_ns_ago: Option<Nanos>,
     /// Why nothing is promoted at present; None if nothing holds it back.
     pub held_back: Option<HeldBack>,
     /// Whether splitting a huge page frees its empty pages on this kernel; None if that could not be tried.
@@ -299,6 +303,7 @@ impl ServingTime {
 #[derive(Debug, Default)]
 struct Pinned {
     state: State,
+    stepped: Option<Instant>,
     reclaim: Option<ReclaimState>,
     paused: bool,
     paused_processes: BTreeSet<Process>,
@@ -315,6 +320,11 @@ impl SharedState {
         self.pinned().state = state;
     }
 
+    /// The loop moves on.
+    pub fn stepped(&self) {
+        self.pinned().stepped = Some(Instant::now());
+    }
+
     /// Publishes the state of reclaim.
     pub fn show_reclaim(&self, reclaim: Option<ReclaimState>) {
         self.pinned().reclaim = reclaim;
@@ -323,7 +333,12 @@ impl SharedState {
     /// The current state.
     pub fn state(&self) -> State {
         let pinned = self.pinned();
-        let mut state = State { paused: pinned.paused, reclaim: pinned.reclaim.clone(), ..pinned.state.clone() };
+        let mut state = State {
+            paused: pinned.paused,
+            reclaim: pinned.reclaim.clone(),
+            last_step_ns_ago: pinned.stepped.map(Nanos::since),
+            ..pinned.state.clone()
+        };
         for target in &mut state.targets {
             target.paused = pinned.paused || pinned.paused_processes.contains(&target.process());
         }

@@ -33,6 +33,7 @@ impl Fleet {
             fairness: self.rules.fairness,
             paused: false,
             up_ns: Nanos::from_duration(now - self.began),
+            last_step_ns_ago: None,
             held_back: self.shortage.or(pilot.held_back()),
             frees_empty_pages: self.frees_empty_pages,
             budget: BudgetState {

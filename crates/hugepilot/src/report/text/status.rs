@@ -14,6 +14,8 @@ use crate::report::table::{or_dash, table};
 const MOST_DECISIONS: usize = 12;
 const NAME_LIMIT: usize = 15;
 const REASON_LIMIT: usize = 100;
+/// A step that takes longer than this is told.
+const WORTH_A_WORD: Nanos = Nanos(60_000_000_000);
 /// Before that a share of CPU time says nothing.
 const SHARE_AFTER: Nanos = Nanos(30_000_000_000);
 
@@ -42,11 +44,18 @@ pub fn status(state: &State) -> String {
     if state.frees_empty_pages == Some(false) {
         lines.insert(3, "             this kernel frees none of it when huge pages are given back".to_owned());
     }
+    lines.extend(hangs(state));
     lines.extend(targets(&state.targets));
     lines.extend(clients(&state.clients));
     lines.extend(last_decisions(&state.targets));
     lines.extend(state.reclaim.as_ref().map(|reclaim| format!("\nreclaim      {}", super::reclaiming(reclaim))));
     joined(lines)
+}
+
+/// Said of a daemon that seems to hang.
+fn hangs(state: &State) -> Option<String> {
+    let idle = state.last_step_ns_ago.filter(|idle| *idle > WORTH_A_WORD)?;
+    Some(format!("it has done nothing for {}: it hangs, or scans a process of terabytes\n", duration(idle)))
 }
 
 fn doing(state: &State) -> &'static str {
@@ -254,6 +263,13 @@ mod tests {
     #[test]
     fn a_status_reads_from_budget_to_decisions() {
         insta::assert_snapshot!(status(&pilot_state()));
+    }
+
+    #[test]
+    fn a_daemon_that_does_nothing_is_told_to_hang() {
+        let state = State { last_step_ns_ago: Some(Nanos(240_000_000_000)), ..pilot_state() };
+        assert!(status(&state).contains("it has done nothing for 4 min"), "{}", status(&state));
+        assert!(!status(&pilot_state()).contains("done nothing"));
     }
 
     #[test]
