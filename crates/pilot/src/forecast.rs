@@ -8,7 +8,7 @@ use heat::units::{Bytes, Nanos};
 use heat::{Heat, WalkCost, WalkShare};
 use hugepilot_os::stop::Stop;
 use kernel::Root;
-use kernel::process::{ThreadTime, thread_times};
+use kernel::process::{Stat, ThreadTime, thread_times};
 use kernel::target::Process;
 use observe::walk_cycles::WalkCycles;
 use observe::{ObserveError, ObserveOptions};
@@ -21,6 +21,9 @@ use crate::world::World;
 
 /// A program that spends more than this share of its time ready to run but without a processor shows the machine's load, not its own walks.
 const MOST_WAITED: f64 = 0.75;
+
+/// Page faults that take a smaller share of a program's CPU time are few.
+const MANY_PAGE_FAULTS: f64 = 0.05;
 
 /// What a plan would gain.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,6 +66,7 @@ pub struct Gauges {
     pid: u32,
     cycles: Option<WalkCycles>,
     before: BTreeMap<u32, ThreadTime>,
+    faults_before: Option<u64>,
 }
 
 /// The readings of [`Gauges`].
@@ -72,6 +76,8 @@ pub struct Gauged {
     pub walk_share: Option<WalkShare>,
     /// The share of the time in which its threads were ready that they waited for a processor; None where the kernel does not say.
     pub waited: Option<f64>,
+    /// Page faults for each second of its CPU time; None if it used none.
+    pub faults_per_cpu_second: Option<f64>,
 }
 
 /// One observation of a program.
@@ -152,36 +158,51 @@ impl ForecastBasis {
 impl Gauges {
     /// Begins to count.
     pub fn start(pid: u32) -> Self {
-        let root = Root::host();
-        Self { pid, cycles: WalkCycles::start(&root, pid), before: thread_times(&root, pid).unwrap_or_default() }
+        Self { cycles: WalkCycles::start(&Root::host(), pid), ..Self::of_kernel(pid) }
     }
 
     /// The same without the processor's counters, which take three descriptors for each thread: for who observes many programs of other users.
-    pub fn of_scheduler(pid: u32) -> Self {
-        Self { pid, cycles: None, before: thread_times(&Root::host(), pid).unwrap_or_default() }
+    pub fn of_kernel(pid: u32) -> Self {
+        let before = thread_times(&Root::host(), pid).unwrap_or_default();
+        Self { pid, cycles: None, before, faults_before: page_faults(pid) }
     }
 
     /// What they say so far.
     pub fn read(&mut self) -> Gauged {
         let after = thread_times(&Root::host(), self.pid).unwrap_or_default();
+        let spent = spent_since(&self.before, &after);
+        let faults = self.faults_before.zip(page_faults(self.pid)).map(|(before, now)| now.saturating_sub(before));
         Gauged {
             walk_share: self.cycles.as_mut().and_then(WalkCycles::share),
-            waited: waited_share(&self.before, &after),
+            waited: waited_share(spent),
+            faults_per_cpu_second: faults
+                .filter(|_| spent.ran > Nanos(0))
+                .map(|faults| faults as f64 / spent.ran.seconds()),
         }
     }
 }
 
-/// The share of waiting in the time of threads that lived at both moments; None if they were never ready to run.
-fn waited_share(before: &BTreeMap<u32, ThreadTime>, after: &BTreeMap<u32, ThreadTime>) -> Option<f64> {
-    let (mut ran, mut waited) = (Nanos(0), Nanos(0));
+/// The page faults of a process so far; None if it has ended.
+fn page_faults(pid: u32) -> Option<u64> {
+    Stat::read(&Root::host(), pid).ok().map(|stat| stat.minor_faults)
+}
+
+/// The time of threads that lived at both moments.
+fn spent_since(before: &BTreeMap<u32, ThreadTime>, after: &BTreeMap<u32, ThreadTime>) -> ThreadTime {
+    let mut spent = ThreadTime { ran: Nanos(0), waited: Nanos(0) };
     for (thread, now) in after {
         if let Some(then) = before.get(thread) {
-            ran += now.ran.saturating_sub(then.ran);
-            waited += now.waited.saturating_sub(then.waited);
+            spent.ran += now.ran.saturating_sub(then.ran);
+            spent.waited += now.waited.saturating_sub(then.waited);
         }
     }
-    let ready = (ran + waited).seconds();
-    (ready > 0.0).then(|| waited.seconds() / ready)
+    spent
+}
+
+/// The share of waiting in the time of threads; None if they were never ready to run.
+fn waited_share(spent: ThreadTime) -> Option<f64> {
+    let ready = (spent.ran + spent.waited).seconds();
+    (ready > 0.0).then(|| spent.waited.seconds() / ready)
 }
 
 impl Observation {
@@ -224,6 +245,16 @@ impl Observation {
         Some(if_all_were_saved.likely / (100.0 + if_all_were_saved.likely))
     }
 
+    /// The share of its CPU time that page faults take at most which promoting does not save; None if it is not worth a word.
+    ///
+    /// Memory that a program maps anew all the time is gone before it could be promoted: it must ask for huge pages itself. A fault on new memory
+    /// is taken to cost what one on shared memory does ([`WalkCost::page_fault_ns`]); part of that, to zero the page, stays.
+    pub fn share_of_page_faults(&self, cost: &WalkCost) -> Option<f64> {
+        let saved = self.heat.faults_per_second() / self.heat.busy_cpus.filter(|&cpus| cpus > 0.0)?;
+        let share = (self.gauged.faults_per_cpu_second? - saved) * cost.page_fault_ns * 1e-9;
+        (share >= MANY_PAGE_FAULTS).then_some(share.min(1.0))
+    }
+
     /// The forecast of a plan for it.
     pub fn forecast(&self, plan: &Plan, estimator: &Estimator) -> Forecast {
         Forecast::of(plan, &self.heat, &self.family, self.gauged, estimator)
@@ -245,8 +276,8 @@ mod tests {
     fn waiting_is_told_of_threads_that_lived_all_the_time() {
         let before = BTreeMap::from([(1, time(100, 50)), (2, time(7, 7))]);
         let after = BTreeMap::from([(1, time(200, 350)), (3, time(1_000_000, 0))]);
-        assert_eq!(waited_share(&before, &after), Some(0.75));
-        assert_eq!(waited_share(&before, &before), None, "none of them was ready");
+        assert_eq!(waited_share(spent_since(&before, &after)), Some(0.75));
+        assert_eq!(waited_share(spent_since(&before, &before)), None, "none of them was ready");
     }
 
     #[test]
@@ -255,7 +286,7 @@ mod tests {
         heat.busy_cpus = Some(1.0);
         let (plan, family) = (Observation::plan_for(&heat), Family::alone(Bytes(0), Bytes(1 << 30)));
         let of = |heat: &Heat, waited| {
-            let gauged = Gauged { waited, walk_share: None };
+            let gauged = Gauged { waited, walk_share: None, faults_per_cpu_second: None };
             Forecast::of(&plan, heat, &family, gauged, &Estimator::of_model(WalkCost::UNCALIBRATED))
         };
         assert_eq!(of(&heat, Some(0.9)), Forecast::Contended(0.9));
@@ -277,10 +308,10 @@ mod tests {
             let mut heat = heat.clone();
             heat.walks.scattered = scattered;
             let plan = Observation::plan_for(&heat);
-            let gauged = Gauged { waited, walk_share };
+            let gauged = Gauged { waited, walk_share, faults_per_cpu_second: None };
             Observation { heat, family, gauged }.share_of_walks(&plan, &estimator)
         };
-        let gauged = Gauged { waited: None, walk_share: None };
+        let gauged = Gauged { waited: None, walk_share: None, faults_per_cpu_second: None };
         let gain = Forecast::of(&plan, &heat, &family, gauged, &estimator).gain().expect("a gain").likely;
         let share = of(None, None, None).expect("a share");
         assert!((share - gain / (100.0 + gain)).abs() < 1e-9, "all on base pages are saved: {share}, {gain}");
@@ -298,7 +329,7 @@ mod tests {
         let plan = Observation::plan_for(&heat);
         let family = Family::alone(Bytes(0), Bytes(1 << 30));
         let of = |walk_share| {
-            let gauged = Gauged { waited: None, walk_share };
+            let gauged = Gauged { waited: None, walk_share, faults_per_cpu_second: None };
             Forecast::of(&plan, &heat, &family, gauged, &Estimator::of_model(WalkCost::UNCALIBRATED))
                 .gain()
                 .expect("a gain")

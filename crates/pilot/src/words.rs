@@ -44,6 +44,15 @@ pub fn corrected(from: EstimatedFrom) -> Option<&'static str> {
     }
 }
 
+/// That page faults take up to this share of a program's CPU time, and why promoting does not help.
+pub fn many_page_faults(share: f64) -> String {
+    format!(
+        "page faults take up to {:.0} % of its CPU time: memory that it maps anew all the time cannot be promoted soon enough, but is on huge \
+         pages at once where the program asks for them",
+        100.0 * share
+    )
+}
+
 /// Why memory could not be observed, by what the counts mean, for people: only memory cleared in slices has a remedy.
 pub fn unobserved(meaning: Meaning) -> &'static str {
     match meaning {

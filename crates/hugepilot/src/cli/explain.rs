@@ -58,6 +58,7 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
         family,
         forecast: observation.forecast(&plan, &estimator),
         after_restart: after_restart.filter(|restarted| restarted.would_pay > would_pay(&plan)),
+        fault_share: observation.share_of_page_faults(&cost),
         cost: cost.with_unmapping(family.unmapped_share),
         cost_from,
         walk_share: observation.gauged.walk_share,

@@ -485,6 +485,7 @@ mod tests {
             family,
             forecast,
             after_restart: Some(AfterRestart { would_pay: Bytes(4 << 30), gain: forecast.gain() }),
+            fault_share: Some(0.18),
             cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",
             walk_share: Some(WalkShare { low: 0.1, high: 0.125 }),

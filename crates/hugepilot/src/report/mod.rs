@@ -176,6 +176,8 @@ pub struct ExplainReport<'a> {
     /// What could be on huge pages if the program were restarted with its shared memory aligned, and after its files were read on huge pages; None if
     /// that is nothing more.
     pub after_restart: Option<AfterRestart>,
+    /// The share of its CPU time that page faults take at most which promoting does not save; None if they are few.
+    pub fault_share: Option<f64>,
     /// What a page walk costs.
     pub cost: WalkCost,
     /// Where that cost comes from, for people.

@@ -9,7 +9,7 @@ use pilot::past_trials::EstimatedFrom;
 use pilot::programs::RunningProgram;
 use pilot::programs::scan::{GainByRestart, ObservedProgram, RestartRemedy, ScanFinding};
 
-/// A scan: a program of several processes that would gain, two that should be restarted, one that is kept, a virtual machine, and an idle one.
+/// A scan: a program of several processes that would gain, two that should be restarted, one that was contended, one with many page faults, a virtual machine, and an idle one.
 pub fn scanned() -> Vec<(RunningProgram, ScanFinding)> {
     let program = |name: &str, processes, busy_cpus| RunningProgram {
         name: name.to_owned(),
@@ -34,6 +34,7 @@ pub fn scanned() -> Vec<(RunningProgram, ScanFinding)> {
         forecast: gain(8.0, 13.0, 21.0),
         kept: None,
         after_restart: None,
+        fault_share: None,
     };
     let restarted = |obstacle, first| ObservedProgram {
         forecast: gain(0.0, 0.0, 0.0),
@@ -45,11 +46,13 @@ pub fn scanned() -> Vec<(RunningProgram, ScanFinding)> {
     let file = RestartRemedy::CacheFile("/srv/an index/segment.bin".to_owned());
     let mapped = restarted(Obstacle::ReadOnlyFile, file);
     let contended = ObservedProgram { forecast: Forecast::Contended(0.8), ..observed.clone() };
+    let faulting = ObservedProgram { forecast: gain(0.0, 0.1, 0.4), fault_share: Some(0.18), ..observed.clone() };
     vec![
         (program("memcached", 2, 1.5), ScanFinding::Observed(observed)),
         (program("postgres", 1, 0.7), ScanFinding::Observed(misaligned)),
         (program("searchd", 1, 0.5), ScanFinding::Observed(mapped)),
         (program("java", 1, 0.2), ScanFinding::Observed(contended)),
+        (program("pagerank", 1, 0.9), ScanFinding::Observed(faulting)),
         (program("qemu", 1, 1.0), ScanFinding::Refused("process 4242 is a virtual machine".to_owned())),
         (program("redis-server", 1, 0.0), ScanFinding::Idle),
     ]

@@ -8,7 +8,7 @@ use pilot::decide::Reason;
 use pilot::forecast::Forecast;
 use pilot::programs::scan::{ObservedProgram, RestartRemedy, ScanFinding, WhatNext, next_step};
 use pilot::programs::{GroupBy, RunningProgram};
-use pilot::words::{corrected, count, printable, reason};
+use pilot::words::{corrected, count, many_page_faults, printable, reason};
 
 use super::ScanReport;
 use super::text::quoted_for_shell;
@@ -102,6 +102,7 @@ fn notes(program: &RunningProgram, finding: &ScanFinding) -> Vec<String> {
         ));
     }
     notes.extend(observed.forecast.from().and_then(corrected).map(|corrected| format!("forecast {corrected}")));
+    notes.extend(observed.fault_share.map(many_page_faults));
     // That it gains nothing as it is needs no reason.
     let gains_nothing = |why| matches!(why, Reason::NotWalked | Reason::LivesInTlb | Reason::InOrder | Reason::TooCold);
     let kept = observed.kept.filter(|&why| !gains_nothing(why));
@@ -138,6 +139,7 @@ fn next(by: GroupBy, program: &RunningProgram, finding: &ScanFinding) -> Option<
                 "hugepilot cache {cache}, while it is stopped: it maps that file on base pages (hugepilot explain {pid} names others)"
             )
         }
+        WhatNext::StartOnHugePages => "hugepilot run --pages thp -- PROGRAM, at its next start".to_owned(),
         WhatNext::AllowHugePages => {
             "restart it without what switches huge pages off for it (PR_SET_THP_DISABLE; Redis: \
                                      `disable-thp no`; systemd: MemoryTHP=). MariaDB does so itself: it takes large pages of a pool (`hugepilot run \

@@ -211,7 +211,7 @@ impl World for Machine {
     }
 
     fn gauges(&self, process: Process) -> Option<Gauges> {
-        Some(Gauges::of_scheduler(process.pid))
+        Some(Gauges::of_kernel(process.pid))
     }
 
     fn complete(&self, heat: &mut Heat) {

@@ -75,6 +75,8 @@ pub struct ObservedProgram {
     pub kept: Option<Reason>,
     /// What it would gain by a restart, where that removes what stands in the way.
     pub after_restart: Option<GainByRestart>,
+    /// The share of its CPU time that page faults take at most which promoting does not save; None if they are few.
+    pub fault_share: Option<f64>,
 }
 
 /// What a restart brings once the one thing is removed that keeps most from huge pages.
@@ -109,6 +111,8 @@ pub enum WhatNext {
     Restart,
     /// Restart it after a file that it maps was put into the page cache on huge pages.
     CacheFile,
+    /// Start it so that its new memory is on huge pages from the first touch, for which promoting comes too late.
+    StartOnHugePages,
     /// Restart it without the setting by which it switches huge pages off.
     AllowHugePages,
     /// Observe it again when less is running.
@@ -169,6 +173,7 @@ impl ObservedProgram {
             forecast: observation.forecast(&plan, &estimator),
             kept: plan.mostly_kept(few).filter(|_| !is_done),
             after_restart: GainByRestart::of(observation, &estimator),
+            fault_share: observation.share_of_page_faults(&estimator.cost),
         }
     }
 }
@@ -233,6 +238,8 @@ pub fn next_step(program: &RunningProgram, finding: &ScanFinding) -> WhatNext {
         }
     } else if observed.page_tables_freed_by(program) >= MUCH_IN_PAGE_TABLES {
         WhatNext::FreePageTables
+    } else if observed.fault_share.is_some() {
+        if program.switched_off == Some(true) { WhatNext::AllowHugePages } else { WhatNext::StartOnHugePages }
     } else {
         WhatNext::Nothing
     }
@@ -296,6 +303,7 @@ mod tests {
             forecast: Forecast::Gain(GainPercent { low: 0.0, likely, high: 2.0 * likely }, EstimatedFrom::Model),
             kept: None,
             after_restart: None,
+            fault_share: None,
         }
     }
 
@@ -338,6 +346,8 @@ mod tests {
         let many = RunningProgram { processes: 100, ..busy.clone() };
         let tables = ObservedProgram { page_tables_freed: Bytes(4 << 20), ..gaining(0.0) };
         assert_eq!((step(&many, tables.clone()), step(&busy, tables)), (WhatNext::FreePageTables, WhatNext::Nothing));
+        let faulting = ObservedProgram { fault_share: Some(0.2), ..gaining(0.0) };
+        assert_eq!(step(&busy, faulting), WhatNext::StartOnHugePages);
         let contended = ObservedProgram { forecast: Forecast::Contended(0.9), ..gaining(0.0) };
         assert_eq!(step(&busy, contended), WhatNext::ObserveAgain);
         assert_eq!(next_step(&busy, &ScanFinding::Idle), WhatNext::Nothing);

@@ -25,6 +25,7 @@ pub fn explain(report: &ExplainReport) -> String {
             expected_gain_percent: report.forecast.gain(),
             expected_gain_from: report.forecast.from(),
             after_restart: report.after_restart,
+            page_fault_share: report.fault_share,
             page_fault_cost_ns: report.cost.page_fault_ns,
             walk_cost_low_ns: report.cost.low(),
             walk_cost_high_ns: report.cost.high(),

@@ -49,6 +49,7 @@ fn described(program: &RunningProgram, finding: &ScanFinding, next: Option<Strin
         expected_gain_percent: observed.and_then(|observed| observed.forecast.gain()),
         expected_gain_from: observed.and_then(|observed| observed.forecast.from()),
         expected_gain_after_restart_percent: observed.and_then(|observed| observed.after_restart.as_ref()?.forecast.gain()),
+        page_fault_share: observed.and_then(|observed| observed.fault_share),
         mostly_kept: observed.and_then(|observed| observed.kept),
         next_step: name(next_step(program, finding)),
         next: next,

@@ -6,7 +6,7 @@ use pilot::decide::{GainPercent, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explained;
 use pilot::forecast::Forecast;
-use pilot::words::{count, count_of, meaning, rate, reason, why};
+use pilot::words::{count, count_of, many_page_faults, meaning, rate, reason, why};
 
 use super::clearing::clearing;
 use super::plan::and_corrected;
@@ -36,6 +36,12 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
         ),
     ];
     lines.extend(page_faults(report.explanation.faults_saved_per_second));
+    lines.extend(report.fault_share.map(|share| {
+        format!(
+            "new memory          {}\n                    `hugepilot run --pages thp -- PROGRAM` starts it so",
+            many_page_faults(share)
+        )
+    }));
     lines.extend(family(&report.family));
     lines.extend(report.after_restart.as_ref().map(after_restart));
     lines.extend(
@@ -214,6 +220,7 @@ mod tests {
             family: Family::alone(Bytes(80 << 10), Bytes(0)),
             forecast: Forecast::Gain(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }, EstimatedFrom::Model),
             after_restart: None,
+            fault_share: None,
             cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",
             walk_share: None,
@@ -231,6 +238,8 @@ mod tests {
             restarted.contains("after a restart     4 GiB could be on huge pages, which should gain about 12.0 %"),
             "{restarted}"
         );
+        let faulting = explain(&ExplainReport { fault_share: Some(0.18), ..report });
+        assert!(faulting.contains("new memory          page faults take up to 18 % of its CPU time"), "{faulting}");
         let idle = explain(&ExplainReport { forecast: Forecast::Idle, ..report });
         assert!(idle.contains("more huge pages?    unknown: the process used no CPU time"), "{idle}");
         let guest = explain(&ExplainReport { seems_virtual_machine: true, ..report });
