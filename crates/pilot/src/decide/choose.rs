@@ -23,7 +23,8 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
         return guest::decide(heat, limits, past);
     }
     let walk_share = walk_share(heat, limits.walk_cost);
-    let walks_are_cheap = why_walks_are_cheap(heat, walk_share, limits);
+    let walks_are_cheap =
+        why_walks_are_cheap(heat, walk_share, limits).or_else(|| past.was_in_order().then_some(Reason::InOrder));
     let mut held = HeldRegions::of(heat, past);
     let mut budget = Budget::new(heat, limits, held.worth());
     let mut given_back = held.give_back(limits, &mut budget);
@@ -301,6 +302,21 @@ mod tests {
         assert_eq!(reason_of(4e6, Some(0.1)), Reason::Pays);
         assert_eq!(reason_of(4e6, None), Reason::Pays, "what is unknown is not in order");
         assert_eq!(reason_of(40e6, Some(0.0)), Reason::Pays, "nobody reads whole pages that fast");
+    }
+
+    #[test]
+    fn what_was_seen_in_order_must_be_seen_otherwise_twice() {
+        let limits = Limits { min_walk_share: Limits::MIN_WALK_SHARE, ..generous() };
+        let mut past = Past::default();
+        let mut reason_after = |scattered| {
+            let mut heat = heat_of(vec![region(0, 4e6, 0)]);
+            heat.walks.scattered = scattered;
+            _ = past.notice(&heat, Instant::now());
+            reason(&super::decide(&heat, &limits, &past), 0)
+        };
+        assert_eq!([Some(1.0), Some(0.0)].map(&mut reason_after), [Reason::Pays, Reason::InOrder]);
+        assert_eq!([None, Some(1.0), None].map(&mut reason_after), [Reason::InOrder; 3]);
+        assert_eq!([Some(1.0), None].map(&mut reason_after), [Reason::Pays; 2]);
     }
 
     #[test]

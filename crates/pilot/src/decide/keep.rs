@@ -72,10 +72,14 @@ pub(super) fn why_walks_are_cheap(heat: &Heat, walk_share: Option<f64>, limits: 
     if walk_share.is_some_and(below) || entries_in_use(heat) < limits.tlb_entries {
         return Some(Reason::LivesInTlb);
     }
+    is_in_order(heat, walk_share).unwrap_or(false).then_some(Reason::InOrder)
+}
+
+/// Whether the walks go along addresses and cost next to nothing; None if the scan could not tell.
+pub(super) fn is_in_order(heat: &Heat, walk_share: Option<f64>) -> Option<bool> {
     let scattered = heat.walks.scattered?;
     let cost = scattered + (1.0 - scattered) * Limits::IN_ORDER;
-    let is_in_order = scattered < MOSTLY_IN_ORDER && walk_share? * cost < Limits::MIN_IN_ORDER_SHARE;
-    is_in_order.then_some(Reason::InOrder)
+    Some(scattered < MOSTLY_IN_ORDER && walk_share? * cost < Limits::MIN_IN_ORDER_SHARE)
 }
 
 /// TLB entries taken by the pages walked in the window, by all processes whose page walks count; for a sample, scaled to the size of the program.

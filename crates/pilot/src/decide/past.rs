@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use heat::units::{Address, PAGES_PER_REGION};
 use heat::{Heat, Region};
 
-use crate::decide::Reason;
 use crate::decide::churn::Churn;
+use crate::decide::keep::{is_in_order, walk_share};
 use crate::decide::settling::Settling;
+use crate::decide::{Limits, Reason};
 
 /// Consecutive scans without access after which a region counts as cold.
 const COLD_AFTER: usize = 3;
@@ -32,6 +33,8 @@ pub struct Past {
     regions: BTreeMap<Address, Known>,
     churn: Churn,
     settling: Settling,
+    /// Whether the walks of the last two scans that could tell went along addresses, the latest first.
+    in_order: [bool; 2],
     /// When the last scan was.
     now: Option<Instant>,
 }
@@ -99,6 +102,9 @@ impl Past {
     pub fn notice(&mut self, heat: &Heat, now: Instant) -> Vec<Address> {
         self.now = Some(now);
         self.settling.notice(heat, now);
+        if let Some(in_order) = is_in_order(heat, walk_share(heat, Limits::WALK_COST)) {
+            self.in_order = [in_order, self.in_order[0]];
+        }
         let find = |start| heat.regions.binary_search_by_key(&start, |region| region.start).ok();
         let mut lost = Vec::new();
         for (&start, known) in self.regions.iter_mut().filter(|(_, known)| known.promoted) {
@@ -129,6 +135,7 @@ impl Past {
         self.regions.clear();
         self.churn.forget();
         self.settling = Settling::default();
+        self.in_order = [false; 2];
     }
 
     /// A region was promoted, at this many walks a second.
@@ -165,6 +172,12 @@ impl Past {
     /// When a program that is watched before anything of it is promoted will have been watched for long enough.
     pub fn is_known_at(&self, now: Instant) -> Option<Instant> {
         self.settling.is_known_at(now)
+    }
+
+    /// Whether a scan lately found that walks go along addresses. One scan of some dozens takes a pass for random reads, so that two must agree before
+    /// what was seen in order is promoted.
+    pub fn was_in_order(&self) -> bool {
+        self.in_order.contains(&true)
     }
 
     /// Promotions that were split or released so far while their mappings stayed, and that nobody gave back.
