@@ -314,9 +314,12 @@ mod tests {
             _ = past.notice(&heat, Instant::now());
             reason(&super::decide(&heat, &limits, &past), 0)
         };
-        assert_eq!([Some(1.0), Some(0.0)].map(&mut reason_after), [Reason::Pays, Reason::InOrder]);
-        assert_eq!([None, Some(1.0), None].map(&mut reason_after), [Reason::InOrder; 3]);
+        assert_eq!([Some(0.0), None, Some(1.0), None].map(&mut reason_after), [Reason::InOrder; 4]);
         assert_eq!([Some(1.0), None].map(&mut reason_after), [Reason::Pays; 2]);
+        assert_eq!(reason_after(Some(0.0)), Reason::InOrder);
+        past.promoted(at(1), 1e6);
+        let plan = super::decide(&heat_of(vec![region(0, 4e6, 0)]), &limits, &past);
+        assert_eq!(reason(&plan, 0), Reason::Pays, "it was found at random before");
     }
 
     #[test]

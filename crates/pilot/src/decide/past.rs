@@ -174,10 +174,10 @@ impl Past {
         self.settling.is_known_at(now)
     }
 
-    /// Whether a scan lately found that walks go along addresses. One scan of some dozens takes a pass for random reads, so that two must agree before
-    /// what was seen in order is promoted.
+    /// Whether a scan lately found that walks go along addresses, and nothing is promoted yet. One scan of some dozens takes a pass for random reads,
+    /// so that two must agree before what was seen in order is promoted for the first time.
     pub fn was_in_order(&self) -> bool {
-        self.in_order.contains(&true)
+        self.in_order.contains(&true) && !self.regions.values().any(|known| known.promoted)
     }
 
     /// Promotions that were split or released so far while their mappings stayed, and that nobody gave back.
