@@ -286,7 +286,7 @@ mod tests {
         heat.busy_cpus = Some(1.0);
         let (plan, family) = (Observation::plan_for(&heat), Family::alone(Bytes(0), Bytes(1 << 30)));
         let of = |heat: &Heat, waited| {
-            let gauged = Gauged { waited, walk_share: None, faults_per_cpu_second: None };
+            let gauged = Gauged { waited, ..Gauged::default() };
             Forecast::of(&plan, heat, &family, gauged, &Estimator::of_model(WalkCost::UNCALIBRATED))
         };
         assert_eq!(of(&heat, Some(0.9)), Forecast::Contended(0.9));
@@ -308,10 +308,10 @@ mod tests {
             let mut heat = heat.clone();
             heat.walks.scattered = scattered;
             let plan = Observation::plan_for(&heat);
-            let gauged = Gauged { waited, walk_share, faults_per_cpu_second: None };
+            let gauged = Gauged { waited, walk_share, ..Gauged::default() };
             Observation { heat, family, gauged }.share_of_walks(&plan, &estimator)
         };
-        let gauged = Gauged { waited: None, walk_share: None, faults_per_cpu_second: None };
+        let gauged = Gauged::default();
         let gain = Forecast::of(&plan, &heat, &family, gauged, &estimator).gain().expect("a gain").likely;
         let share = of(None, None, None).expect("a share");
         assert!((share - gain / (100.0 + gain)).abs() < 1e-9, "all on base pages are saved: {share}, {gain}");
@@ -323,13 +323,28 @@ mod tests {
     }
 
     #[test]
+    fn page_faults_that_promoting_does_not_save_are_told_where_they_take_much() {
+        let cost = WalkCost { page_fault_ns: 1000.0, ..WalkCost::UNCALIBRATED };
+        let share = |faults, of_shared_memory| {
+            let region = heat::Region { faults_per_second: of_shared_memory, ..region(0, 1e5, 0) };
+            let heat = Heat { busy_cpus: Some(0.5), ..heat_of(vec![region]) };
+            let gauged = Gauged { faults_per_cpu_second: faults, ..Gauged::default() };
+            Observation { heat, family: Family::alone(Bytes(0), Bytes(0)), gauged }.share_of_page_faults(&cost)
+        };
+        assert_eq!(share(Some(200e3), 0.0), Some(0.2));
+        assert_eq!(share(Some(200e3), 50e3), Some(0.1), "promoting saves those on shared memory");
+        assert_eq!([share(Some(49e3), 0.0), share(Some(200e3), 100e3), share(None, 0.0)], [None; 3]);
+        assert_eq!(share(Some(5e6), 0.0), Some(1.0), "a fault is cheaper than it was taken to be");
+    }
+
+    #[test]
     fn counted_cycles_bound_it() {
         let mut heat = heat_of((0..64).map(|number| region(number, 1e5, 0)).collect());
         heat.busy_cpus = Some(1.0);
         let plan = Observation::plan_for(&heat);
         let family = Family::alone(Bytes(0), Bytes(1 << 30));
         let of = |walk_share| {
-            let gauged = Gauged { waited: None, walk_share, faults_per_cpu_second: None };
+            let gauged = Gauged { walk_share, ..Gauged::default() };
             Forecast::of(&plan, &heat, &family, gauged, &Estimator::of_model(WalkCost::UNCALIBRATED))
                 .gain()
                 .expect("a gain")

@@ -9,7 +9,8 @@ use pilot::past_trials::EstimatedFrom;
 use pilot::programs::RunningProgram;
 use pilot::programs::scan::{GainByRestart, ObservedProgram, RestartRemedy, ScanFinding};
 
-/// A scan: a program of several processes that would gain, two that should be restarted, one that was contended, one with many page faults, a virtual machine, and an idle one.
+/// A scan: a program of several processes that would gain, two that should be restarted, one that was contended, one with many page faults, a
+/// virtual machine, and an idle one.
 pub fn scanned() -> Vec<(RunningProgram, ScanFinding)> {
     let program = |name: &str, processes, busy_cpus| RunningProgram {
         name: name.to_owned(),
