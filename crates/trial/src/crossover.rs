@@ -2,6 +2,7 @@
 //!
 //! Owns: that order, and the windows. Never touches: the program; an [`UnderTrial`] does.
 
+use heat::statistics::{Interval, unpaired_ratio};
 use heat::units::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -17,6 +18,8 @@ const LONGEST_SETTLING: Nanos = Nanos(15_000_000_000);
 const SHORTEST_WINDOW: Nanos = Nanos(3_000_000_000);
 /// Longer ones would leave a trial of some minutes too few pairs.
 const LONGEST_WINDOW: Nanos = Nanos(10_000_000_000);
+/// Measured before memory is first switched: the fewest that bound a ratio with a confidence of 95 %.
+const OWN_WINDOWS: usize = 4;
 /// A program that uses less of a CPU does not show what huge pages do for it.
 const LEAST_CPU: f64 = 0.005;
 
@@ -126,8 +129,8 @@ pub struct TrialRules {
     pub limit: Nanos,
     /// How far the ends of the interval may lie from the middle, as a share of the speed; None to end once the answer is known.
     pub precision: Option<f64>,
-    /// What memory lies on at the beginning.
-    pub as_found: Arm,
+    /// Whether memory lies on base pages that were never huge, so that these are measured first.
+    pub own_pages: bool,
     /// What to say if no work is counted.
     pub without_work: &'static str,
 }
@@ -135,7 +138,9 @@ pub struct TrialRules {
 /// All that was measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trial {
-    /// Every window, in order; two of them are a pair.
+    /// Windows before memory was first switched, on the program's own base pages; none where those had been huge already.
+    pub own: Vec<TrialWindow>,
+    /// Every later window, in order; two of them are a pair.
     pub windows: Vec<TrialWindow>,
     /// Work for each second of CPU time.
     pub by_cpu: PairedDifferences,
@@ -200,6 +205,15 @@ impl Trial {
         Some(rate(Arm::Huge)? / rate(Arm::Base)? - 1.0)
     }
 
+    /// How many times as much work the program did for each second of CPU time on base pages that had been huge as on its own before: those still
+    /// lie next to each other, and some processors join such pages in their TLB (AMD since Zen), so pairs of windows may understate what huge pages
+    /// gain. A load that changed shows here, too. None of fewer than four windows on each.
+    pub fn split_pages_over_own(&self) -> Option<Interval> {
+        let [own, split] = [self.own.iter().collect::<Vec<_>>(), self.of(Arm::Base).collect()]
+            .map(|windows| windows.into_iter().map(TrialWindow::per_cpu_second).collect::<Vec<_>>());
+        (own.len().min(split.len()) >= OWN_WINDOWS).then(|| unpaired_ratio(&split, &own))?
+    }
+
     fn of(&self, arm: Arm) -> impl Iterator<Item = &TrialWindow> {
         self.windows.iter().filter(move |window| window.arm == arm)
     }
@@ -235,9 +249,15 @@ fn go_on(
     trial: &mut Trial,
 ) -> Result<TrialEnd, TrialError> {
     let began = subject.read()?.at;
-    let mut lies_on = rules.as_found;
+    let mut lies_on = Arm::Base;
+    if rules.own_pages {
+        measure_own_pages(subject, rules, began, progress, trial)?;
+    }
     loop {
-        let order = if random.bool() { [Arm::Base, Arm::Huge] } else { [Arm::Huge, Arm::Base] };
+        // No pair holds a window on the program's own pages beside those of others on pages that had been huge.
+        let lies_on_own_pages = rules.own_pages && trial.windows.is_empty();
+        let base_is_first = !lies_on_own_pages && random.bool();
+        let order = if base_is_first { [Arm::Base, Arm::Huge] } else { [Arm::Huge, Arm::Base] };
         let length =
             rules.window.unwrap_or_else(|| trial.mean_time_between_windows().clamp(SHORTEST_WINDOW, LONGEST_WINDOW));
         let mut pair = Vec::new();
@@ -262,11 +282,30 @@ fn go_on(
     }
 }
 
+fn measure_own_pages(
+    subject: &mut dyn UnderTrial,
+    rules: &TrialRules,
+    began: Nanos,
+    progress: &mut dyn FnMut(&Trial),
+    trial: &mut Trial,
+) -> Result<(), TrialError> {
+    settle(subject)?;
+    for _ in 0..OWN_WINDOWS {
+        let window = measure(subject, Arm::Base, rules.window.unwrap_or(SHORTEST_WINDOW), rules, began)?;
+        trial.elapsed = window.began_ns + window.elapsed_ns;
+        trial.own.push(window);
+        progress(trial);
+    }
+    Ok(())
+}
+
 impl Trial {
-    /// What it took to switch and to settle before a window so far.
+    /// What it took to switch and to settle before a window of a pair so far.
     fn mean_time_between_windows(&self) -> Nanos {
+        let first = self.own.last().map_or(Nanos(0), |window| window.began_ns + window.elapsed_ns);
         let measured = self.windows.iter().map(|window| window.elapsed_ns).sum();
-        Nanos(self.elapsed.saturating_sub(measured).0 / (self.windows.len() as u64).max(1))
+        let between = self.elapsed.saturating_sub(first).saturating_sub(measured);
+        Nanos(between.0 / (self.windows.len() as u64).max(1))
     }
 
     fn add(&mut self, pair: &[TrialWindow]) {

@@ -84,7 +84,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         window: args.window,
         limit: args.limit,
         precision: args.precision,
-        as_found: Arm::Base,
+        own_pages: !args.placebo && !earlier.gave_back,
         without_work: without_work(args),
     };
     let line = terminal::StatusLine::begin("Ctrl-C ends the trial and leaves memory as it was found");

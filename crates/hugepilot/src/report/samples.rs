@@ -37,7 +37,7 @@ use pilot::past_trials::EstimatedFrom;
 use pilot::scope::PilotMode;
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
 use trial::replicas::{Better, Replica, ReplicaTrial, Replicas};
-use trial::{Arm, Trial, TrialError, TrialRules, TrialVerdict, UnderTrial, WorkReading};
+use trial::{Arm, Trial, TrialError, TrialRules, TrialVerdict, TrialWindow, UnderTrial, WorkReading};
 
 /// Snapshots before and after a promotion.
 pub(super) const BEFORE: Snapshot =
@@ -508,12 +508,20 @@ pub(super) fn trial_of(ratios: &[f64]) -> (Trial, TrialVerdict) {
         window: Some(WINDOW),
         limit: Nanos(u64::MAX),
         precision: Some(0.0),
-        as_found: Arm::Base,
+        own_pages: false,
         without_work: "",
     };
     let (trial, _) = trial::run(&mut given, &rules, &mut fastrand::Rng::with_seed(1), &mut |_| ());
     let verdict = trial::judge(&trial.by_cpu, None, trial.elapsed);
     (trial, verdict)
+}
+
+/// The same, after windows in which the program did so much of its work on base pages.
+pub(super) fn trial_after_own_pages(ratios: &[f64], share: f64) -> (Trial, TrialVerdict) {
+    let (trial, verdict) = trial_of(ratios);
+    let on_base = trial.windows.iter().filter(|window| window.arm == Arm::Base);
+    let own = on_base.map(|window| TrialWindow { work: share * window.work, ..*window }).collect();
+    (Trial { own, ..trial }, verdict)
 }
 
 /// The report of a trial, told.

@@ -33,12 +33,13 @@ impl Picture for TrialPlot<'_> {
 }
 
 fn windows(area: &Area<'_>, trial: &Trial, minutes: f64) -> Result<(), DrawError> {
-    let most = trial.windows.iter().map(|window| window.per_cpu_second()).fold(0.0, f64::max);
+    let all = || trial.own.iter().chain(&trial.windows);
+    let most = all().map(|window| window.per_cpu_second()).fold(0.0, f64::max);
     let key = ARMS.map(|(_, name, color)| KeyEntry { name: name.to_owned(), style: color.filled(), mark: Mark::Dot });
     let area = headed(area, "work for each second of CPU time, by windows", &key)?;
     let mut chart = chart(&area, (0.0..minutes, "minutes"), 0.0..most * 1.1)?;
     for (arm, _, color) in ARMS {
-        let of_arm = trial.windows.iter().filter(|window| window.arm == arm);
+        let of_arm = all().filter(|window| window.arm == arm);
         let dots = of_arm
             .map(|window| Circle::new((window.began_ns.seconds() / 60.0, window.per_cpu_second()), 4, color.filled()));
         chart.draw_series(dots)?;

@@ -9,6 +9,8 @@ struct Simulated {
     arm: Arm,
     /// What huge pages gain.
     gain: f64,
+    /// What the program's own base pages lose against those that had been huge.
+    own_pages_lose: f64,
     /// How much speeds vary from one second to the next.
     noise: f64,
     /// The machine's speed wanders by so much a second.
@@ -30,6 +32,7 @@ impl Simulated {
             now: Nanos(0),
             arm: Arm::Base,
             gain,
+            own_pages_lose: 0.0,
             noise,
             drift,
             speed: 1.0,
@@ -51,7 +54,11 @@ impl Simulated {
         let seconds = time.seconds();
         self.speed *= (self.normal() * self.drift * seconds.sqrt()).exp();
         let noise = (self.normal() * self.noise / seconds.sqrt()).exp();
-        let gained = if self.arm == Arm::Huge { 1.0 + self.gain } else { 1.0 };
+        let gained = match self.arm {
+            Arm::Huge => 1.0 + self.gain,
+            Arm::Base if self.switches == 0 => 1.0 - self.own_pages_lose,
+            Arm::Base => 1.0,
+        };
         self.work += 1e5 * self.speed * noise * gained * seconds;
         self.walked += if self.arm == Arm::Base { 3e8 * seconds } else { 0.0 };
         self.cpu += time;
@@ -88,7 +95,7 @@ impl UnderTrial for Simulated {
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 const RULES: TrialRules =
-    TrialRules { window: None, limit: Nanos(10 * MINUTE.0), precision: None, as_found: Arm::Base, without_work: "-" };
+    TrialRules { window: None, limit: Nanos(10 * MINUTE.0), precision: None, own_pages: false, without_work: "-" };
 
 fn verdict_of(mut subject: Simulated, rules: &TrialRules, seed: u64) -> (TrialVerdict, Trial) {
     let (trial, _) = run(&mut subject, rules, &mut fastrand::Rng::with_seed(seed), &mut |_| ());
@@ -162,6 +169,33 @@ fn a_trial_ends_at_its_precision_or_its_limit() {
     assert!(matches!(verdict, TrialVerdict::Unknown { more_ns: Some(_), .. }), "{verdict:?}");
     assert!(trial.elapsed >= RULES.limit && trial.elapsed < Nanos(RULES.limit.0 + MINUTE.0), "{}", trial.elapsed);
     assert!((trial.growth().unwrap() - 0.01).abs() < 1e-9);
+}
+
+#[test]
+fn own_pages_are_measured_before_the_first_switch_and_in_no_pair() {
+    let rules = TrialRules { own_pages: true, ..RULES };
+    for seed in 0..20 {
+        let subject = Simulated { own_pages_lose: 0.25, ..Simulated::new(seed, 0.2, 0.01, 0.0) };
+        let (verdict, trial) = verdict_of(subject, &rules, seed + 1000);
+        let TrialVerdict::Gain { change } = verdict else { panic!("{verdict:?}") };
+        assert!((change.estimate - 0.2).abs() < 0.03, "{change:?}");
+        assert_eq!(trial.own.len(), 4);
+        let times = trial.split_pages_over_own().unwrap();
+        assert!((times.estimate - 4.0 / 3.0).abs() < 0.05 && times.low > 1.2, "{times:?}");
+    }
+    let (_, trial) = verdict_of(Simulated::new(1, 0.2, 0.01, 0.0), &RULES, 2);
+    assert!(trial.own.is_empty() && trial.split_pages_over_own().is_none());
+}
+
+#[test]
+fn own_pages_seldom_seem_slower_where_they_are_not() {
+    let rules = TrialRules { own_pages: true, ..RULES };
+    let claims = (0..200).filter(|&seed| {
+        let (_, trial) = verdict_of(Simulated::new(seed, 0.1, 0.1, 0.0), &rules, seed + 1000);
+        trial.split_pages_over_own().is_some_and(|times| times.low > 1.0)
+    });
+    let claims = claims.count();
+    assert!(claims <= 10, "{claims} of 200");
 }
 
 #[test]

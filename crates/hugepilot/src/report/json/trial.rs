@@ -1,6 +1,7 @@
 //! The trial: its verdict, and every window.
 
-use trial::TrialWindow;
+use heat::statistics::Interval;
+use trial::{SpeedChange, TrialWindow};
 
 use super::{ReportKind, document};
 use crate::report::TrialReport;
@@ -26,6 +27,9 @@ pub fn trial(report: &TrialReport) -> String {
             #[serde(flatten)]
             verdict: report.verdict,
             by_clock: trial.by_clock.change(),
+            split_pages_over_own: trial.split_pages_over_own().map(
+                |Interval { estimate, low, high, .. }| SpeedChange { estimate: estimate - 1.0, low: low - 1.0, high: high - 1.0 }
+            ),
             growth: trial.growth(),
             pairs: trial.by_cpu.pairs(),
             seconds: trial.elapsed.seconds(),
@@ -38,6 +42,7 @@ pub fn trial(report: &TrialReport) -> String {
             expected_gain_from: report.expected.forecast.from(),
             expected_from: report.expected.basis,
             course: trial.course.iter().map(|(at, change)| object! { at_ns: *at, #[serde(flatten)] change: *change }).collect::<Vec<_>>(),
+            own_windows: trial.own.iter().map(window).collect::<Vec<_>>(),
             windows: trial.windows.iter().map(window).collect::<Vec<_>>(),
         },
     )
@@ -45,7 +50,7 @@ pub fn trial(report: &TrialReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::samples::{trial_of, trial_report};
+    use crate::report::samples::{trial_after_own_pages, trial_of, trial_report};
 
     #[test]
     fn a_trial_has_its_fields() {
@@ -63,6 +68,11 @@ mod tests {
         };
         assert_eq!((speed("base"), speed("huge")), (1000.0, 1200.0));
         assert!((document["change"]["estimate"].as_f64().unwrap() - 0.2).abs() < 0.01);
+        assert!(document["split_pages_over_own"].is_null() && document["own_windows"].as_array().unwrap().is_empty());
+        let (trial, verdict) = trial_after_own_pages(&[1.2, 1.21, 1.19, 1.2, 1.22, 1.18], 0.8);
+        let after_own: serde_json::Value = serde_json::from_str(&trial_report(&trial, verdict, super::trial)).unwrap();
+        assert!((after_own["split_pages_over_own"]["low"].as_f64().unwrap() - 0.25).abs() < 1e-9);
+        assert_eq!(after_own["own_windows"].as_array().unwrap().len(), 6);
         assert_eq!(document["course"].as_array().unwrap().len(), 3);
     }
 }
