@@ -159,13 +159,13 @@ fn work_of(args: &TrialArgs, target: &Target, children: bool, stop: &Stop) -> an
         NumberIs::Total => NumberKind::Total,
         NumberIs::Rate => NumberKind::Rate,
         NumberIs::Auto => {
-            let _finding = terminal::spinner("finding out whether the number is a running total or a rate".to_owned());
-            let mut readings = vec![meter.read()?];
-            while readings.len() < NumberKind::READINGS {
-                stop.sleep_until(Instant::now() + BETWEEN.duration())?;
-                readings.push(meter.read()?);
-            }
-            NumberKind::of(&readings)
+            let finding = terminal::spinner("finding out whether the number is a running total or a rate".to_owned());
+            let rest = || stop.sleep_until(Instant::now() + BETWEEN.duration()).map_err(anyhow::Error::from);
+            let kind = NumberKind::find_out(meter.as_mut(), rest)?;
+            drop(finding);
+            let word = if kind == NumberKind::Total { "running total" } else { "rate a second" };
+            terminal::note(&format!("the number is taken for a {word} (--number says what it is)"));
+            kind
         }
     };
     Ok(RunningTotal::new(meter, kind))

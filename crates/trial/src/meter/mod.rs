@@ -36,6 +36,11 @@ pub enum MeterError {
     Failed { command: String, status: std::process::ExitStatus, said: String },
     #[error("`{command}` should print one number, a running total or a rate a second; it printed '{said}'")]
     NotANumber { command: String, said: String },
+    #[error(
+        "the number changed {changes} times in {readings} readings, too seldom to tell a running total from a rate; put load on the program, or say what \
+         it is (--number total, --number rate)"
+    )]
+    EitherKind { changes: usize, readings: usize },
     #[error("{url}: {cause}")]
     Http { url: String, cause: String },
     #[error("{url} has no metric '{query}' with a number")]

@@ -2,12 +2,18 @@
 //!
 //! Owns: telling totals from rates. Never touches: where numbers come from.
 
+use std::cmp::Ordering;
+
 use heat::units::Nanos;
 
 use crate::meter::{Meter, MeterError};
 
-/// Readings by which a total is told from a rate.
-const FEWEST: usize = 8;
+/// A number that never fell and grew so often is a total: a rate that varies by chance does so once in 5,000 times.
+const GROWN_TOTAL: usize = 7;
+/// The same of a number that changes seldom, after the last reading: once in 120 times.
+const GROWN_SELDOM: usize = 4;
+/// Then what did not tell before does not tell at all.
+const MOST_READINGS: usize = 40;
 
 /// What a number means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,17 +34,28 @@ pub struct RunningTotal {
 }
 
 impl NumberKind {
-    /// Tells from readings of a program at work: eight that never fall and nearly always grow are a total. A rate that varies by chance does so once
-    /// in 40,000 times.
-    pub fn of(readings: &[f64]) -> Self {
-        let steps = || readings.windows(2);
-        let grown = steps().filter(|step| step[1] > step[0]).count();
-        let is_total = steps().all(|step| step[1] >= step[0]) && grown + 1 >= steps().count() && grown > 0;
-        if is_total { NumberKind::Total } else { NumberKind::Rate }
+    /// Reads a program at work until its readings tell; `rest` passes time between two of them. A total stands still between two updates, but never
+    /// falls. Errors: those of both, and that too few readings differ to tell.
+    pub fn find_out<E: From<MeterError>>(
+        meter: &mut dyn Meter,
+        mut rest: impl FnMut() -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let (mut last, mut grown) = (meter.read()?, 0);
+        for reading in 1..MOST_READINGS {
+            rest()?;
+            let number = meter.read()?;
+            match number.total_cmp(&last) {
+                Ordering::Less => return Ok(NumberKind::Rate),
+                Ordering::Greater => grown += 1,
+                Ordering::Equal => {}
+            }
+            last = number;
+            if grown >= GROWN_TOTAL || reading + 1 == MOST_READINGS && grown >= GROWN_SELDOM {
+                return Ok(NumberKind::Total);
+            }
+        }
+        Err(MeterError::EitherKind { changes: grown, readings: MOST_READINGS }.into())
     }
-
-    /// How many readings tell.
-    pub const READINGS: usize = FEWEST;
 }
 
 impl RunningTotal {
@@ -78,6 +95,10 @@ mod tests {
         }
     }
 
+    fn kind_of(numbers: impl IntoIterator<Item = f64>) -> Result<NumberKind, MeterError> {
+        NumberKind::find_out(&mut Numbers(numbers.into_iter().collect()), || Ok(()))
+    }
+
     fn totals(kind: NumberKind, numbers: &[f64]) -> Vec<f64> {
         let mut total = RunningTotal::new(Box::new(Numbers(numbers.iter().copied().collect())), kind);
         let second = |number: usize| Nanos(number as u64 * 1_000_000_000);
@@ -86,9 +107,18 @@ mod tests {
 
     #[test]
     fn totals_and_rates_are_told_apart() {
-        assert_eq!(NumberKind::of(&[100.0, 130.0, 160.0, 160.0, 210.0, 240.0, 250.0, 290.0]), NumberKind::Total);
-        assert_eq!(NumberKind::of(&[30.0, 31.0, 29.0, 33.0, 34.0, 35.0, 36.0, 37.0]), NumberKind::Rate);
-        assert_eq!(NumberKind::of(&[30.0; 8]), NumberKind::Rate, "a rate may stand still");
+        assert_eq!(kind_of([100.0, 130.0, 160.0, 190.0, 210.0, 240.0, 250.0, 290.0]).unwrap(), NumberKind::Total);
+        assert_eq!(kind_of([30.0, 31.0, 32.0, 29.0]).unwrap(), NumberKind::Rate);
+        let updated_every = |readings: usize| kind_of((0..40).map(move |number| (number / readings * 1000) as f64));
+        assert_eq!(updated_every(3).unwrap(), NumberKind::Total, "a total that is updated seldom");
+        assert_eq!(updated_every(9).unwrap(), NumberKind::Total);
+    }
+
+    #[test]
+    fn what_hardly_changes_is_not_guessed() {
+        let steady = kind_of([30.0; 40]).unwrap_err().to_string();
+        assert!(steady.contains("changed 0 times in 40 readings") && steady.contains("--number"), "{steady}");
+        assert!(kind_of((0..40).map(|number| f64::from(number / 15))).is_err());
     }
 
     #[test]

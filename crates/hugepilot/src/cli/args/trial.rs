@@ -40,7 +40,7 @@ pub struct TrialArgs {
     /// The metric: for a server an expression, for a page a name, with its labels or without
     #[arg(long, value_name = "METRIC", requires = "prometheus")]
     pub query: Option<String>,
-    /// What the number is; auto tells from eight readings
+    /// What the number is; auto tells from 8 to 40 readings
     #[arg(long, value_name = "KIND", default_value_t, value_enum)]
     pub number: NumberIs,
     /// How long a window is, 500ms to 1h; longer where work is counted late [default: as long as switching takes, 3s to 10s]
@@ -103,7 +103,7 @@ pub enum LeaveIn {
 /// What the number of a command or metric is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum NumberIs {
-    /// Tell from eight readings
+    /// Tell from 8 to 40 readings
     #[default]
     Auto,
     /// A running total
