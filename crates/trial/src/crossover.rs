@@ -20,6 +20,8 @@ const SHORTEST_WINDOW: Nanos = Nanos(3_000_000_000);
 const LONGEST_WINDOW: Nanos = Nanos(10_000_000_000);
 /// Measured before memory is first switched: the fewest that bound a ratio with a confidence of 95 %.
 const OWN_WINDOWS: usize = 4;
+/// Less than this, as a share of the speed, is not worth a word.
+const CLEARLY: f64 = 0.02;
 /// A program that uses less of a CPU does not show what huge pages do for it.
 const LEAST_CPU: f64 = 0.005;
 
@@ -205,13 +207,20 @@ impl Trial {
         Some(rate(Arm::Huge)? / rate(Arm::Base)? - 1.0)
     }
 
-    /// How many times as much work the program did for each second of CPU time on base pages that had been huge as on its own before: those still
-    /// lie next to each other, and some processors join such pages in their TLB (AMD since Zen), so pairs of windows may understate what huge pages
-    /// gain. A load that changed shows here, too. None of fewer than four windows on each.
-    pub fn split_pages_over_own(&self) -> Option<Interval> {
-        let [own, split] = [self.own.iter().collect::<Vec<_>>(), self.of(Arm::Base).collect()]
-            .map(|windows| windows.into_iter().map(TrialWindow::per_cpu_second).collect::<Vec<_>>());
-        (own.len().min(split.len()) >= OWN_WINDOWS).then(|| unpaired_ratio(&split, &own))?
+    /// How many times as much work the program did for each second of CPU time in the windows of pairs on this as on its own base pages before. None
+    /// of fewer than four windows on each.
+    pub fn over_own_pages(&self, arm: Arm) -> Option<Interval> {
+        let speeds = |windows: &mut dyn Iterator<Item = &TrialWindow>| -> Vec<f64> {
+            windows.map(TrialWindow::per_cpu_second).collect()
+        };
+        let (own, later) = (speeds(&mut self.own.iter()), speeds(&mut self.of(arm)));
+        (own.len().min(later.len()) >= OWN_WINDOWS).then(|| unpaired_ratio(&later, &own))?
+    }
+
+    /// Whether base pages that had been huge were clearly faster than the program's own: they still lie next to each other, and some processors join
+    /// such pages in their TLB (AMD since Zen). Pairs of windows then understate what huge pages gain. A load that grew looks the same.
+    pub fn own_pages_were_slower(&self) -> bool {
+        self.over_own_pages(Arm::Base).is_some_and(|times| times.low > 1.0 + CLEARLY)
     }
 
     fn of(&self, arm: Arm) -> impl Iterator<Item = &TrialWindow> {

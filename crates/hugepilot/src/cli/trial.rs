@@ -286,6 +286,10 @@ fn middle_of_several(pilot: &mut Pilot<'_>, process: Process, children: bool) ->
 
 /// Keeps what came beside what was expected; a forecast does without it where that fails.
 fn keep_outcome(process: Process, expected: &Expected, trial: &trial::Trial) {
+    if trial.own_pages_were_slower() {
+        // Forecasts are about a program's own pages, of which its pairs tell too little.
+        return;
+    }
     let Some((expected, change)) = expected.by_model.gain().zip(trial.by_cpu.change()) else { return };
     let SpeedChange { estimate, low, high } = change;
     let [likely, low, high] = [estimate, low, high].map(|share| 100.0 * share);

@@ -180,11 +180,13 @@ fn own_pages_are_measured_before_the_first_switch_and_in_no_pair() {
         let TrialVerdict::Gain { change } = verdict else { panic!("{verdict:?}") };
         assert!((change.estimate - 0.2).abs() < 0.03, "{change:?}");
         assert_eq!(trial.own.len(), 4);
-        let times = trial.split_pages_over_own().unwrap();
-        assert!((times.estimate - 4.0 / 3.0).abs() < 0.05 && times.low > 1.2, "{times:?}");
+        let [split, huge] = [Arm::Base, Arm::Huge].map(|arm| trial.over_own_pages(arm).unwrap());
+        assert!((split.estimate - 4.0 / 3.0).abs() < 0.05 && split.low > 1.2, "{split:?}");
+        assert!((huge.estimate - 1.2 * 4.0 / 3.0).abs() < 0.05, "{huge:?}");
+        assert!(trial.own_pages_were_slower());
     }
     let (_, trial) = verdict_of(Simulated::new(1, 0.2, 0.01, 0.0), &RULES, 2);
-    assert!(trial.own.is_empty() && trial.split_pages_over_own().is_none());
+    assert!(trial.own.is_empty() && trial.over_own_pages(Arm::Base).is_none() && !trial.own_pages_were_slower());
 }
 
 #[test]
@@ -192,7 +194,7 @@ fn own_pages_seldom_seem_slower_where_they_are_not() {
     let rules = TrialRules { own_pages: true, ..RULES };
     let claims = (0..200).filter(|&seed| {
         let (_, trial) = verdict_of(Simulated::new(seed, 0.1, 0.1, 0.0), &rules, seed + 1000);
-        trial.split_pages_over_own().is_some_and(|times| times.low > 1.0)
+        trial.over_own_pages(Arm::Base).is_some_and(|times| times.low > 1.0)
     });
     let claims = claims.count();
     assert!(claims <= 10, "{claims} of 200");

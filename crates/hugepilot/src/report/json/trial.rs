@@ -1,7 +1,7 @@
 //! The trial: its verdict, and every window.
 
 use heat::statistics::Interval;
-use trial::{SpeedChange, TrialWindow};
+use trial::{Arm, SpeedChange, TrialWindow};
 
 use super::{ReportKind, document};
 use crate::report::TrialReport;
@@ -17,6 +17,10 @@ pub fn trial(report: &TrialReport) -> String {
             work_per_second: window.per_second(),
         }
     };
+    let change = |times: Interval| {
+        let [estimate, low, high] = [times.estimate, times.low, times.high].map(|times| times - 1.0);
+        SpeedChange { estimate, low, high }
+    };
     document(
         ReportKind::Trial,
         &object! {
@@ -27,9 +31,8 @@ pub fn trial(report: &TrialReport) -> String {
             #[serde(flatten)]
             verdict: report.verdict,
             by_clock: trial.by_clock.change(),
-            split_pages_over_own: trial.split_pages_over_own().map(
-                |Interval { estimate, low, high, .. }| SpeedChange { estimate: estimate - 1.0, low: low - 1.0, high: high - 1.0 }
-            ),
+            split_pages_over_own: trial.over_own_pages(Arm::Base).map(change),
+            huge_pages_over_own: trial.over_own_pages(Arm::Huge).map(change),
             growth: trial.growth(),
             pairs: trial.by_cpu.pairs(),
             seconds: trial.elapsed.seconds(),
@@ -72,6 +75,7 @@ mod tests {
         let (trial, verdict) = trial_after_own_pages(&[1.2, 1.21, 1.19, 1.2, 1.22, 1.18], 0.8);
         let after_own: serde_json::Value = serde_json::from_str(&trial_report(&trial, verdict, super::trial)).unwrap();
         assert!((after_own["split_pages_over_own"]["low"].as_f64().unwrap() - 0.25).abs() < 1e-9);
+        assert!((after_own["huge_pages_over_own"]["estimate"].as_f64().unwrap() - 0.5).abs() < 0.01);
         assert_eq!(after_own["own_windows"].as_array().unwrap().len(), 6);
         assert_eq!(document["course"].as_array().unwrap().len(), 3);
     }

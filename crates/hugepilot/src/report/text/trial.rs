@@ -8,9 +8,6 @@ use super::joined;
 use super::plan::gain;
 use crate::report::{SYSTEM_CALLS, TrialReport};
 
-/// A change of a load that is not worth a word, as a share.
-const LITTLE: f64 = 0.02;
-
 /// The outcome.
 pub fn trial(report: &TrialReport) -> String {
     let mut lines = vec![verdict(report)];
@@ -27,12 +24,7 @@ pub fn trial(report: &TrialReport) -> String {
     }
     let both = report.trial.by_cpu.change().zip(report.trial.by_clock.change());
     lines.extend(both.and_then(|(by_cpu, by_clock)| disagreement(&by_cpu, &by_clock)));
-    lines.extend(own_pages_were_slower(report.trial).map(|own| {
-        format!(
-            "before the first switch, on its own base pages, it did {own} less than on base pages since. Those had been huge and still lie next to \
-             each other, and many TLBs join such pages: huge pages gain more than the pairs show, unless its load has changed"
-        )
-    }));
+    lines.extend(gain_over_own_pages(report.trial));
     lines.extend(counted_by_the_processor(report.trial));
     lines.push(format!(
         "{} of windows of {}, in {}; {}",
@@ -64,11 +56,15 @@ fn disagreement(by_cpu: &SpeedChange, by_clock: &SpeedChange) -> Option<String> 
     ))
 }
 
-/// How much less the program did before its memory was first switched, where that is certain and not little: `16.7 % (14.3 to 19.0)`.
-fn own_pages_were_slower(trial: &Trial) -> Option<String> {
-    let times = trial.split_pages_over_own().filter(|times| times.low > 1.0 + LITTLE)?;
-    let less = |times: f64| 100.0 * (1.0 - 1.0 / times);
-    Some(format!("{:.1} % ({:.1} to {:.1})", less(times.estimate), less(times.low), less(times.high)))
+/// What huge pages gain over the program's own base pages, where pairs understate it.
+fn gain_over_own_pages(trial: &Trial) -> Option<String> {
+    let times = trial.over_own_pages(Arm::Huge).filter(|_| trial.own_pages_were_slower())?;
+    let change = SpeedChange { estimate: times.estimate - 1.0, low: times.low - 1.0, high: times.high - 1.0 };
+    Some(format!(
+        "over its own base pages, measured before the first switch, it {}: the base pages since had been huge and still lie next to each other, and many \
+         TLBs join such pages. A load that changed meanwhile looks the same",
+        changed(&change)
+    ))
 }
 
 /// What the processor says beside it, where it counts.
@@ -111,11 +107,9 @@ fn verdict(report: &TrialReport) -> String {
         }
         TrialVerdict::NoChange { change } => {
             let (range, missed) = (range(&change), missed(report, &change));
-            match own_pages_were_slower(report.trial) {
-                None => format!("{who}: no gain ({range}){memory}: leave it on base pages{missed}"),
-                Some(_) => {
-                    format!("{who}: no gain over base pages that had been huge ({range}){memory}{missed}")
-                }
+            match report.trial.own_pages_were_slower() {
+                true => format!("{who}: no gain over base pages that had been huge ({range}){memory}{missed}"),
+                false => format!("{who}: no gain ({range}){memory}: leave it on base pages{missed}"),
             }
         }
         TrialVerdict::Unknown { change, noise, more_ns } => {
@@ -228,7 +222,7 @@ mod tests {
             trial_report(&trial, verdict, super::trial)
         };
         assert!(told(0.8).contains("no gain over base pages that had been huge"), "{}", told(0.8));
-        assert!(told(0.8).contains("it did 20.0 % (20.0 to 20.0) less"), "{}", told(0.8));
+        assert!(told(0.8).contains("before the first switch, it gains 25.0 % (24.8 to 25.2)"), "{}", told(0.8));
         for same in [0.99, 1.0, 1.2] {
             assert!(told(same).contains("leave it on base pages") && !told(same).contains("its own"), "{}", told(same));
         }
