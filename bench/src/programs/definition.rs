@@ -80,6 +80,7 @@ macro_rules! built_in {
 built_in!(
     "chase-dependent",
     "chase-independent",
+    "chase-shuffled",
     "chase-small",
     "compiler",
     "duckdb",

@@ -47,6 +47,10 @@ struct TrialOutput {
     switched_bytes: Bytes,
     #[serde(default)]
     longest_stall_ns: Option<Nanos>,
+    #[serde(default)]
+    split_pages_over_own: Option<SpeedChange>,
+    #[serde(default)]
+    huge_pages_over_own: Option<SpeedChange>,
 }
 
 /// One file of raw results.
@@ -82,6 +86,7 @@ impl ProgramsRecord {
             format!("{}\nprograms: gains in percent, by `hugepilot trial`\n\n{}", self.machine, table(&rows));
         let refused = self.trials.iter().filter_map(|trial| Some((&trial.program, trial.refused.as_ref()?)));
         refused.for_each(|(program, why)| text += &format!("{program}: {why}\n"));
+        self.trials.iter().filter_map(ProgramTrial::over_own_pages).for_each(|line| text += &line);
         text += "\nprograms\n";
         self.trials.iter().for_each(|trial| text += &format!("  {}: {}\n", trial.program, trial.what));
         text += "\nfigures\n";
@@ -120,6 +125,17 @@ impl ProgramTrial {
     /// What the trial measured.
     pub(super) fn change(&self) -> Option<SpeedChange> {
         self.output()?.change
+    }
+
+    /// What it did more than on its own base pages, which were measured before the first switch.
+    fn over_own_pages(&self) -> Option<String> {
+        let output = self.output()?;
+        output.huge_pages_over_own?;
+        let [huge, split] = [output.huge_pages_over_own, output.split_pages_over_own].map(told);
+        Some(format!(
+            "{}, in percent of its own base pages before: {} on huge pages, {} on base pages that had been huge\n",
+            self.program, huge, split
+        ))
     }
 
     /// By today's model from what was observed then; what was forecast then, where that was not kept.
@@ -260,7 +276,19 @@ pub(super) mod tests {
         let told = record.text();
         assert!(told.contains("15.0 (10.0 to 20.0)") && told.contains("+15.0 [+12.0, +18.0]"), "{told}");
         assert!(
-            told.contains("nginx: nothing to try") && told.contains("redis: the gain lies in the forecast"),
+            !told.contains("of its own base pages")
+                && told.contains("nginx: nothing to try")
+                && told.contains("redis: the gain lies in the forecast"),
+            "{told}"
+        );
+        let mut later = trial("redis", [10.0, 15.0, 20.0], Some([0.12, 0.15, 0.18]));
+        let mut output = later.trial.take().unwrap();
+        for (name, estimate) in [("huge_pages_over_own", 0.5), ("split_pages_over_own", 0.25)] {
+            output[name] = serde_json::json!({ "estimate": estimate, "low": 0.125, "high": 1.0 });
+        }
+        let told = ProgramTrial { trial: Some(output), ..later }.over_own_pages().unwrap();
+        assert!(
+            told.contains("+50.0 [+12.5, +100.0] on huge pages, +25.0 [+12.5, +100.0] on base pages that"),
             "{told}"
         );
     }

@@ -59,6 +59,9 @@ pub struct ChaseChild {
     /// Ask for huge pages.
     #[arg(long)]
     advise_huge: bool,
+    /// First write pages in random order, so that neighbors seldom lie next to each other in physical memory.
+    #[arg(long)]
+    shuffled: bool,
     /// The share of the time in which it works, in percent; all of it by default.
     #[arg(long, value_name = "PERCENT")]
     busy: Option<f64>,
@@ -97,7 +100,8 @@ impl ChaseChild {
             rustix::thread::set_name(&CString::new(name.as_str())?)?;
         }
         let Chase { size, pattern, seed } = self.setup;
-        let mut mapping = populate(size, &UsedPages::all(size), self.advise_huge)?;
+        let pages = if self.shuffled { UsedPages::all_shuffled(size, seed) } else { UsedPages::all(size) };
+        let mut mapping = populate(size, &pages, self.advise_huge)?;
         print_line(&ReadyLine::of(&mapping, size, &pattern.to_string(), seed))?;
         let (words, mut state) = (&*mapping.words_mut(), seed);
         let read = match pattern {

@@ -33,7 +33,7 @@ pub enum UsedPages {
         /// The number of pages.
         count: usize,
     },
-    /// Single pages, in ascending order.
+    /// Single pages, in the order in which they are first written.
     Scattered(Vec<u32>),
 }
 
@@ -41,6 +41,14 @@ impl UsedPages {
     /// Every page.
     pub fn all(size: Bytes) -> Self {
         Self::Run { first: 0, count: page_count(size) }
+    }
+
+    /// Every page, first written in random order, as by a program that has run for long: neighbors seldom lie next to each other in physical memory.
+    pub fn all_shuffled(size: Bytes, seed: u64) -> Self {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut pages: Vec<u32> = (0..page_count(size) as u32).collect();
+        (1..pages.len()).rev().for_each(|last| pages.swap(last, below(&mut random, last + 1)));
+        Self::Scattered(pages)
     }
 
     /// The middle third; like an array on the heap, it begins and ends inside a region.
@@ -126,6 +134,15 @@ mod tests {
     use super::*;
 
     const SIZE: Bytes = Bytes(64 << 20);
+
+    #[test]
+    fn shuffled_pages_are_all_pages_and_seldom_in_order() {
+        let UsedPages::Scattered(mut pages) = UsedPages::all_shuffled(SIZE, 1) else { panic!("a list") };
+        assert!(pages.windows(2).filter(|pair| pair[1] == pair[0] + 1).count() < 10);
+        pages.sort_unstable();
+        assert!(pages.iter().enumerate().all(|(place, &page)| place == page as usize));
+        assert_eq!(pages.len(), page_count(SIZE));
+    }
 
     #[test]
     fn thirds_are_thirds() {
