@@ -218,7 +218,7 @@ impl Trial {
     }
 
     /// Whether base pages that had been huge were clearly faster than the program's own: they still lie next to each other, and some processors join
-    /// such pages in their TLB (AMD since Zen). Pairs of windows then understate what huge pages gain. A load that grew looks the same.
+    /// such pages in their TLB (AMD since Zen). Pairs of windows then understate what huge pages gain. A load that grew does the same.
     pub fn own_pages_were_slower(&self) -> bool {
         self.over_own_pages(Arm::Base).is_some_and(|times| times.low > 1.0 + CLEARLY)
     }

@@ -62,7 +62,7 @@ fn gain_over_own_pages(trial: &Trial) -> Option<String> {
     let change = SpeedChange { estimate: times.estimate - 1.0, low: times.low - 1.0, high: times.high - 1.0 };
     Some(format!(
         "over its own base pages, measured before the first switch, it {}: the base pages since had been huge and still lie next to each other, and many \
-         TLBs join such pages. A load that changed meanwhile looks the same",
+         TLBs join such pages. A load that changed meanwhile would do the same",
         changed(&change)
     ))
 }
