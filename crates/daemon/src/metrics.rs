@@ -44,6 +44,11 @@ struct Counter {
 
 const GAUGES: &[Gauge<State>] = &[
     gauge("hugepilot_uptime_seconds", "Time since the pilot began", |state| Some(state.up_ns.seconds())),
+    gauge(
+        "hugepilot_state_age_seconds",
+        "Time since the other figures were taken: a second or less, up to ten while regions are promoted",
+        |state| Some(state.taken_ns_ago.seconds()),
+    ),
     gauge("hugepilot_paused", "1 while everything is paused on request", |state| Some(flag(state.paused))),
     gauge("hugepilot_held_back", "1 while nothing is promoted, for example because memory is short", |state| {
         Some(flag(state.held_back.is_some()))
@@ -94,7 +99,7 @@ const TARGET_GAUGES: &[Gauge<TargetState>] = &[
     ),
     gauge(
         "hugepilot_target_walks_per_second_before",
-        "A target's page walks a second before anything was promoted in it; absent where an earlier daemon did that",
+        "A target's page walks a second at the last scan before anything was promoted in it; absent until something is, and where an earlier daemon did that",
         |target| target.walks_per_second_before,
     ),
     gauge("hugepilot_target_walks_per_second", "A target's page walks a second at the last scan", |target| {

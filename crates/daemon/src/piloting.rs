@@ -69,9 +69,13 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     say(begun(&args.config, &daemon.config));
     service::ready(&daemon.summary());
     daemon.run(&reload);
+    let has_promoted = daemon.shared_state.state().counts.promoted > 0;
     drop(daemon);
     service::stopping();
-    say("stopped; what was promoted stays, and `hugepilot give-back PID` undoes it");
+    say(match has_promoted {
+        true => "stopped; what was promoted stays, and `hugepilot give-back PID` undoes it",
+        false => "stopped; it had promoted nothing",
+    });
     Ok(())
 }
 
@@ -214,7 +218,8 @@ impl Drop for Daemon<'_> {
 }
 
 fn rules(config: &Config) -> Rules {
-    Rules { min_size: config.min_size, fairness: config.fairness, give_back: config.give_back }
+    let min_size = config.min_size.unwrap_or(Rules::default().min_size);
+    Rules { min_size, fairness: config.fairness, give_back: config.give_back }
 }
 
 fn settings(config: &Config) -> anyhow::Result<Settings> {

@@ -13,7 +13,7 @@ use heat::units::{BASE_PAGE, Bytes, CpuShare, Nanos, SizeOrShare, Slowdown};
 use hugepilot::cli::args::Cli;
 use launch::request::PageKind;
 use observe::TrackerChoice;
-use pilot::scope::{ContainerId, Pattern};
+use pilot::scope::{ContainerId, PathPattern, Pattern};
 use pool::{SizeRequest, parse_page_size};
 use reclaim::policy::{ClassPolicy, MappedPageCost, Policies, Preset};
 
@@ -43,6 +43,7 @@ pub fn words(bytes: &[u8]) {
     comes_back::<MemoryUse>(text);
     comes_back::<Preset>(text);
     comes_back::<Pattern>(text);
+    comes_back::<PathPattern>(text);
     let _ = (text.parse::<Nanos>(), text.parse::<ContainerId>(), text.parse::<ClassPolicy>());
     if let Ok(share) = text.parse::<CpuShare>() {
         assert!(share.0 > 0.0 && share.0 <= 1.0);

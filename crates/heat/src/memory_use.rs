@@ -66,7 +66,7 @@ impl FromStr for MemoryUse {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|class| class.name() == text).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|class| class.name()).collect();
-            format!("'{text}' is no use of memory: write one of {}", names.join(", "))
+            format!("'{text}' is not a use of memory: write one of {}", names.join(", "))
         })
     }
 }

@@ -349,7 +349,7 @@ impl FromStr for CpuShare {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let share = parse_percent(text, 0.01..=100.0).map(Self);
-        share.ok_or_else(|| format!("'{text}' is no share of a CPU: write 0.01% to 100%"))
+        share.ok_or_else(|| format!("'{text}' is not a share of a CPU: write 0.01% to 100%"))
     }
 }
 
@@ -382,7 +382,7 @@ impl FromStr for Slowdown {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let share = parse_percent(text, 0.1..=50.0).map(Self);
-        share.ok_or_else(|| format!("'{text}' is no slowdown: write 0.1% to 50%"))
+        share.ok_or_else(|| format!("'{text}' is not a slowdown: write 0.1% to 50%"))
     }
 }
 

@@ -73,7 +73,7 @@ fn status_pause_and_resume_ask_the_daemon() {
     assert!(service.ask_well("status").contains(&format!("\n{pid}  ")) || pid < 1000);
     assert!(service.ask_well(&format!("pause {pid}")).contains(&format!("`hugepilot resume {pid}`")));
     let json = service.ask_well("status --json");
-    assert_eq!(serde_json::from_str::<State>(&json).unwrap(), service.shared_state.state());
+    assert_eq!(serde_json::from_str::<State>(&json).unwrap().targets, service.shared_state.state().targets);
     assert!(service.shared_state.is_paused(service.process));
     assert_eq!(service.ask_well(&format!("resume {pid}")), format!("process {pid} is piloted again\n"));
     assert!(!service.shared_state.is_paused(service.process));

@@ -182,7 +182,7 @@ fn parse_share(text: &str) -> Result<TrialShare, String> {
     let percent = text.strip_suffix('%').and_then(|number| number.trim().parse().ok());
     match percent {
         Some(percent @ 1..=99) => Ok(TrialShare(percent)),
-        _ => Err(format!("'{text}' is no share of replicas: write 1% to 99%, such as 50%")),
+        _ => Err(format!("'{text}' is not a share of replicas: write 1% to 99%, such as 50%")),
     }
 }
 
@@ -192,7 +192,7 @@ pub fn parse_pod_mode(text: &str) -> Result<GroupMode, String> {
         "off" => Ok(GroupMode::Off),
         "observe" => Ok(GroupMode::Observe),
         "promote" => Ok(GroupMode::Promote),
-        _ => Err(format!("'{text}' is no mode: write off, observe or promote")),
+        _ => Err(format!("'{text}' is not a mode: write off, observe or promote")),
     }
 }
 
@@ -250,12 +250,12 @@ mod tests {
     #[test]
     fn what_is_wrong_means_observe_and_is_told() {
         for (name, value, told) in [
-            ("mode", "on", "hugepilot.io/mode: 'on' is no mode: write off, observe or promote"),
-            ("mode", "Promote", "hugepilot.io/mode: 'Promote' is no mode"),
+            ("mode", "on", "hugepilot.io/mode: 'on' is not a mode: write off, observe or promote"),
+            ("mode", "Promote", "hugepilot.io/mode: 'Promote' is not a mode"),
             ("max-growth", "lots", "hugepilot.io/max-growth: "),
             ("max-growth", "1%ram", "hugepilot.io/max-growth: '1%ram' is a share of the machine's memory"),
-            ("max-slowdown", "90%", "hugepilot.io/max-slowdown: '90%' is no slowdown"),
-            ("weight", "0", "hugepilot.io/weight: '0' is no weight"),
+            ("max-slowdown", "90%", "hugepilot.io/max-slowdown: '90%' is not a slowdown"),
+            ("weight", "0", "hugepilot.io/weight: '0' is not a weight"),
             (
                 "max-grwth",
                 "1%",
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(read(&[], &[("mode", "off"), ("weight", "x")]).0.mode, GroupMode::Off);
         let (seen, wrong) = read(&[("mode", "offf"), ("weight", "x")], &[("weight", "3")]);
         assert_eq!((seen.mode, seen.weight.as_deref()), (GroupMode::Observe, Some("3")));
-        assert_eq!(wrong, ["hugepilot.io/mode of the namespace: 'offf' is no mode: write off, observe or promote"]);
+        assert_eq!(wrong, ["hugepilot.io/mode of the namespace: 'offf' is not a mode: write off, observe or promote"]);
         let promoting = PodSettings { mode: GroupMode::Promote, ..PodSettings::default() };
         assert_eq!(settings(&promoting, &Annotations::new(), &annotated([("mode", "?")])).0.mode, GroupMode::Observe);
         let off = PodSettings { mode: GroupMode::Off, ..PodSettings::default() };

@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((db.labels["workload"].as_str(), db.labels["workload_kind"].as_str()), ("redis:7", "image"));
         assert!(set.assignments().is_ok() && set.owner == OWNER);
         let [(container, problem)] = &wrong.into_iter().collect::<Vec<_>>()[..] else { panic!("one is wrong") };
-        assert!(container == "typo" && problem.contains("'promot' is no mode"), "{problem}");
+        assert!(container == "typo" && problem.contains("'promot' is not a mode"), "{problem}");
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub struct LaunchRequest {
 
 /// An unknown kind of page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{given}' is no kind of huge page: write thp, 2M or 1G, or a smaller size of transparent ones such as 64K")]
+#[error("'{given}' is not a kind of huge page: write thp, 2M or 1G, or a smaller size of transparent ones such as 64K")]
 pub struct PageKindError {
     given: String,
 }

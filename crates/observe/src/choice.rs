@@ -73,7 +73,7 @@ impl FromStr for TrackerChoice {
         }
         named(text).map(TrackerChoice::Only).ok_or_else(|| {
             let names = TRACKERS.map(|kind| kind.to_string()).join(", ");
-            format!("'{text}' is no tracker: write auto, {names}")
+            format!("'{text}' is not a tracker: write auto, {names}")
         })
     }
 }

@@ -105,6 +105,9 @@ pub trait World {
     /// The kernel's status of a process; None after it has ended.
     fn status(&self, process: Process) -> Option<ProcessStatus>;
 
+    /// Page faults that a process has had so far without reading from a disk; None after it has ended.
+    fn minor_faults(&self, process: Process) -> Option<u64>;
+
     /// The children of a process, their children and so on. Errors: processes cannot be listed.
     fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError>;
 

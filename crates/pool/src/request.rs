@@ -37,7 +37,7 @@ pub enum SizeRequestError {
          1G=4, 2M=+100 or 2M=8G"
     )]
     NotARequest { given: String },
-    #[error("'{given}' is no whole number of pages: write a multiple of {page_size}")]
+    #[error("'{given}' is not a whole number of pages: write a multiple of {page_size}")]
     NotWholePages { given: String, page_size: Bytes },
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for SizeRequest {
 /// Errors: `text` is not a size, or not a power of two above 4 KiB.
 pub fn parse_page_size(text: &str) -> Result<Bytes, String> {
     page_size(text).ok_or_else(|| {
-        format!("'{text}' is no size of huge pages: write 2M or 1G (`hugepilot pool` lists what is there)")
+        format!("'{text}' is not a size of huge pages: write 2M or 1G (`hugepilot pool` lists what is there)")
     })
 }
 
@@ -124,7 +124,7 @@ mod tests {
         }
         assert_eq!(
             "1G=512M".parse::<SizeRequest>().unwrap_err().to_string(),
-            "'1G=512M' is no whole number of pages: write a multiple of 1 GiB"
+            "'1G=512M' is not a whole number of pages: write a multiple of 1 GiB"
         );
         for text in ["", "2M", "=1", "2M=", "2M=+", "2M=x", "2M=--1", "2M=1.5", "3M=1", "4K=1", "1=1", "2M:1", "2M=é"]
         {

@@ -45,8 +45,8 @@ pub struct Config {
     pub max_slowdown: Slowdown,
     /// How a budget that is too small for all targets is divided.
     pub fairness: Fairness,
-    /// Processes with less memory are left alone.
-    pub min_size: Bytes,
+    /// Processes with less memory are left alone; None where the file does not say it.
+    pub min_size: Option<Bytes>,
     /// Whether unused memory is given back.
     pub give_back: bool,
     /// Where metrics are served, on this machine only; None disables them.
@@ -69,7 +69,7 @@ impl Default for Config {
             allowance: Allowance { max_huge: Some(SizeOrShare::ShareOfRam(0.5)), ..Allowance::default() },
             max_slowdown: Slowdown::UNASKED,
             fairness: Fairness::default(),
-            min_size: Bytes(16 << 20),
+            min_size: None,
             give_back: true,
             metrics: None,
             agents: false,
@@ -131,7 +131,7 @@ impl Config {
         let matcher = Matcher { name: Some("*".parse().expect("a pattern")), ..Matcher::default() };
         let rule = Rule { matcher, children: false, weight: 1.0, mode: PilotMode::Observe };
         let scope = Scope::new(vec![rule], self.scope.never().to_vec());
-        Self { min_size: self.min_size.max(OBSERVED_FROM), scope, ..self }
+        Self { min_size: self.min_size.or(Some(OBSERVED_FROM)), scope, ..self }
     }
 
     /// Whether it promotes nothing and reclaims nothing.
@@ -172,7 +172,7 @@ impl Config {
         set(&mut self.watch.window, file.value("window", parse_window)?);
         set(&mut self.watch.clearing, file.flag("allow-stall")?.map(ClearPolicy::allowing_stalls));
         set(&mut self.max_cpu, file.value("max-cpu", CpuShare::from_str)?);
-        set(&mut self.min_size, file.value("min-size", Bytes::from_str)?);
+        self.min_size = file.value("min-size", Bytes::from_str)?;
         Ok(())
     }
 
@@ -244,7 +244,7 @@ fn parse_fairness(text: &str) -> Result<Fairness, String> {
     match text {
         "benefit" => Ok(Fairness::Benefit),
         "share" => Ok(Fairness::Share),
-        _ => Err(format!("'{text}' is no way of sharing: write benefit or share")),
+        _ => Err(format!("'{text}' is not a way of sharing: write benefit or share")),
     }
 }
 
@@ -258,19 +258,20 @@ fn parse_piloting_mode(text: &str) -> Result<PilotMode, String> {
     match text {
         "observe" => Ok(PilotMode::Observe),
         "promote" => Ok(PilotMode::Promote),
-        _ => Err(format!("'{text}' is no mode: write observe or promote")),
+        "off" => Err("'off' is not a mode: leave the [[target]] out, or name the program below [[never]]".to_owned()),
+        _ => Err(format!("'{text}' is not a mode: write observe or promote")),
     }
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| format!("'{text}' is no mode of a file: write \"0600\", \"0660\" or \"0666\""))
+    mode.ok_or_else(|| format!("'{text}' is not a file mode: write \"0600\", \"0660\" or \"0666\""))
 }
 
 /// A weight against other targets. Errors: `text` is no number from 0.001 to 1000.
 pub fn parse_weight(text: &str) -> Result<f64, String> {
     let weight = text.parse().ok().filter(|weight| (0.001..=1000.0).contains(weight));
-    weight.ok_or_else(|| format!("'{text}' is no weight: write a number from 0.001 to 1000, such as 2"))
+    weight.ok_or_else(|| format!("'{text}' is not a weight: write a number from 0.001 to 1000, such as 2"))
 }
 
 fn parse_pid(text: &str) -> Result<Pid, String> {
@@ -281,7 +282,9 @@ fn parse_pid(text: &str) -> Result<Pid, String> {
 fn parse_cgroup(text: &str) -> Result<String, String> {
     let right = text.starts_with('/') && !text.split('/').any(|part| part == "..");
     right.then(|| text.to_owned()).ok_or_else(|| {
-        format!("'{text}' is no control group: write its path as in /proc/PID/cgroup, such as /system.slice/db.service")
+        format!(
+            "'{text}' is not a control group: write its path as in /proc/PID/cgroup, such as /system.slice/db.service"
+        )
     })
 }
 
@@ -291,6 +294,7 @@ mod tests {
     use heat::units::Nanos;
     use proptest::prelude::*;
 
+    use pilot::engine::Rules;
     use pilot::scope::UserChoice;
 
     use super::*;
@@ -316,7 +320,11 @@ mod tests {
         assert_eq!((set.scope.rules().len(), set.scope.never().len()), (6, 1));
         let metrics = Some("127.0.0.1:9472".parse().unwrap());
         let reclaim = set.reclaim.clone();
-        assert_eq!(set, Config { metrics, reclaim: reclaim.clone(), scope: set.scope.clone(), ..Config::default() });
+        let min_size = Some(Rules::default().min_size);
+        assert_eq!(
+            set,
+            Config { metrics, min_size, reclaim: reclaim.clone(), scope: set.scope.clone(), ..Config::default() }
+        );
         let ReclaimOptions { policies, drop_behind } = reclaim.expect("it is shown");
         assert_eq!(policies, ::reclaim::policy::Preset::Balanced.policies());
         assert_eq!(drop_behind.paths, [Path::new("/var/backups")]);
@@ -375,7 +383,7 @@ mod tests {
             },
             max_slowdown: Slowdown(0.2),
             fairness: Fairness::Share,
-            min_size: Bytes(1 << 30),
+            min_size: Some(Bytes(1 << 30)),
             give_back: false,
             metrics: Some("[::1]:80".parse().unwrap()),
             agents: true,
@@ -419,23 +427,23 @@ mod tests {
                 "give-back in line 1: ''yes'' cannot stand here: write true or false, without quotes",
             ),
             ("window = '5m'", "window in line 1: '5m' is out of range: write a time from 100ms to 1m"),
-            ("max-cpu = 1", "max-cpu in line 1: '1' is no share of a CPU: write 0.01% to 100%"),
-            ("tracker = 'perf'", "tracker in line 1: 'perf' is no tracker: write auto, page-walk"),
-            ("fairness = 'fair'", "fairness in line 1: 'fair' is no way of sharing: write benefit or share"),
+            ("max-cpu = 1", "max-cpu in line 1: '1' is not a share of a CPU: write 0.01% to 100%"),
+            ("tracker = 'perf'", "tracker in line 1: 'perf' is not a tracker: write auto, page-walk"),
+            ("fairness = 'fair'", "fairness in line 1: 'fair' is not a way of sharing: write benefit or share"),
             (
                 "metrics = '0.0.0.0:9472'",
-                "metrics in line 1: '0.0.0.0:9472' is no address of this machine alone: write",
+                "metrics in line 1: '0.0.0.0:9472' is not an address of this machine alone: write",
             ),
-            ("metrics = '9472'", "metrics in line 1: '9472' is no address"),
-            ("metrics-mode = '0888'", "metrics-mode in line 1: '0888' is no mode of a file: write"),
+            ("metrics = '9472'", "metrics in line 1: '9472' is not an address"),
+            ("metrics-mode = '0888'", "metrics-mode in line 1: '0888' is not a file mode: write"),
             ("[[target]]\npid = 0", "pid in line 2: '0' is not a process id"),
             ("[[target]]\npid = 0x10", "pid in line 2: '0x10' is not a process id"),
-            ("[[target]]\nname = 'a['", "name in line 2: 'a[' is no pattern"),
+            ("[[target]]\nname = 'a['", "name in line 2: 'a[' is not a pattern"),
             ("[[target]]\nname = ['a']", "name in line 2: '['a']' cannot stand here"),
-            ("[[target]]\ncgroup = '/a/../b'", "cgroup in line 2: '/a/../b' is no control group"),
-            ("[[target]]\ncontainer = 'web'", "container in line 2: 'web' is no id of a container"),
-            ("[[target]]\nname = 'a'\nweight = 0", "weight in line 3: '0' is no weight"),
-            ("[[target]]\nname = 'a'\nweight = inf", "weight in line 3: 'inf' is no weight"),
+            ("[[target]]\ncgroup = '/a/../b'", "cgroup in line 2: '/a/../b' is not a control group"),
+            ("[[target]]\ncontainer = 'web'", "container in line 2: 'web' is not an id of a container"),
+            ("[[target]]\nname = 'a'\nweight = 0", "weight in line 3: '0' is not a weight"),
+            ("[[target]]\nname = 'a'\nweight = inf", "weight in line 3: 'inf' is not a weight"),
             (
                 "[target]\nname = 'a'",
                 "target in line 1: '[target]' cannot stand here: write rules that begin with a line [[target]]",
@@ -490,10 +498,10 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             Config::read_or_observe(&path).unwrap()
         };
-        let observing = begun("min-size = '1G'\nmax-cpu = '2%'\n[[never]]\nname = 'qemu-*'\n");
+        let observing = begun("min-size = '8M'\nmax-cpu = '2%'\n[[never]]\nname = 'qemu-*'\n");
         assert!(observing.only_observes() && observing.gives_something_to_do());
-        assert_eq!((observing.min_size, observing.scope.never().len()), (Bytes(1 << 30), 1));
-        assert_eq!(begun(Config::COMMENTED).min_size, OBSERVED_FROM);
+        assert_eq!((observing.min_size, observing.scope.never().len()), (Some(Bytes(8 << 20)), 1));
+        assert_eq!(begun(Config::COMMENTED).min_size, Some(OBSERVED_FROM));
         assert!(!begun("[reclaim]\npreset = 'balanced'\n").only_observes());
         let target = begun("[[target]]\nname = 'a'\n");
         assert!(!target.only_observes() && target.min_size == Config::default().min_size);
@@ -511,7 +519,7 @@ mod tests {
         assert_eq!(modes(guest), [PilotMode::Guest]);
         assert_eq!(modes(&format!("mode = 'observe'\n{guest}")), [PilotMode::Observe], "nothing is promoted then");
         assert_eq!(modes("[[target]]\nname = 'a'\nguest = false\n"), [PilotMode::Promote]);
-        assert_eq!(error("mode = 'watch'\n"), "mode in line 1: 'watch' is no mode: write observe or promote");
+        assert_eq!(error("mode = 'watch'\n"), "mode in line 1: 'watch' is not a mode: write observe or promote");
     }
 
     proptest! {

@@ -36,7 +36,7 @@ pub(super) fn options(mut section: Section<'_>) -> Result<ReclaimOptions, Mistak
 fn parse_path(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     let right = path.is_absolute() && !text.contains('\0');
-    right.then(|| path.to_owned()).ok_or_else(|| format!("'{text}' is no whole path: write one that begins with /"))
+    right.then(|| path.to_owned()).ok_or_else(|| format!("'{text}' is not a whole path: write one that begins with /"))
 }
 
 #[cfg(test)]
@@ -82,14 +82,14 @@ mod tests {
     fn what_is_wrong_is_told_with_its_line() {
         for (text, expected) in [
             ("unmaped-cache = '1%'", "unknown key 'unmaped-cache' in line 2; did you mean 'unmapped-cache'?"),
-            ("preset = 'fast'", "preset in line 2: 'fast' is no preset: write one of backup-server,"),
+            ("preset = 'fast'", "preset in line 2: 'fast' is not a preset: write one of backup-server,"),
             (
                 "drop-behind = '/a'",
                 "drop-behind in line 2: ''/a'' cannot stand here: write texts in quotes between brackets",
             ),
-            ("drop-behind = ['a']", "drop-behind in line 2: 'a' is no whole path: write one that begins with /"),
+            ("drop-behind = ['a']", "drop-behind in line 2: 'a' is not a whole path: write one that begins with /"),
             ("drop-behind = [1]", "drop-behind in line 2: '1' cannot stand here"),
-            ("mapped-page-cost = 101", "mapped-page-cost in line 2: '101' is no cost"),
+            ("mapped-page-cost = 101", "mapped-page-cost in line 2: '101' is not a cost"),
             ("shared = 'lots'", "shared in line 2: 'lots' is not a size"),
         ] {
             assert!(error(text).starts_with(expected), "{text}\n{}\n{expected}", error(text));

@@ -360,7 +360,7 @@ mod tests {
             (&SET.replace("set-targets", "status"), "only 'set-targets' takes the fields"),
             (&SET.replace("\"off\"", "\"odd\""), "unknown variant `odd`"),
             (&SET.replace("\"mode\"", "\"kind\":1,\"mode\""), "unknown field `kind`"),
-            (&SET.replace("/a", "a"), "'a' of target 1 is no control group"),
+            (&SET.replace("/a", "a"), "'a' of target 1 is not a control group"),
         ] {
             assert!(refusal(line).contains(expected), "{line}: {}", refusal(line));
         }

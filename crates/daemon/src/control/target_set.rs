@@ -82,7 +82,7 @@ pub enum GroupMode {
 #[expect(missing_docs, reason = "each message says it")]
 pub enum TargetSetError {
     #[error(
-        "'{0}' is no name of an owner: write up to {LONGEST_NAME} lower-case letters, digits and dashes, such as kubernetes"
+        "'{0}' is not a name of an owner: write up to {LONGEST_NAME} lower-case letters, digits and dashes, such as kubernetes"
     )]
     Owner(String),
     #[error("{0} targets are more than one owner may set: {MOST_SET} at most")]
@@ -90,7 +90,7 @@ pub enum TargetSetError {
     #[error("target {0} names {1} control groups: 1 to {MOST_NAMES} names of one group are expected")]
     Names(usize, usize),
     #[error(
-        "'{1}' of target {0} is no control group below the top: write its path as in /proc/PID/cgroup, up to {LONGEST_GROUP} bytes"
+        "'{1}' of target {0} is not a control group below the top: write its path as in /proc/PID/cgroup, up to {LONGEST_GROUP} bytes"
     )]
     Group(usize, String),
     #[error("target {0} names the control group {1}, which an earlier target of the set names")]
@@ -98,7 +98,7 @@ pub enum TargetSetError {
     #[error("{1} of target {0}: {2}")]
     Limit(usize, &'static str, String),
     #[error(
-        "'{1}' of target {0} is no label: a name has up to {LONGEST_NAME} letters, digits and underscores, begins with no digit and no __, and is \
+        "'{1}' of target {0} is not a label: a name has up to {LONGEST_NAME} letters, digits and underscores, begins with no digit and no __, and is \
          none of pid, name, reason, le, quantile; a value has up to {LONGEST_VALUE} bytes; there are {MOST_LABELS} at most"
     )]
     Label(usize, String),
@@ -265,22 +265,22 @@ mod tests {
                 vec![GroupTarget { cgroups: vec!["/a".to_owned(); MOST_NAMES + 1], ..GroupTarget::default() }],
                 "an earlier target",
             ),
-            (vec![target("/a"), target("b")], "'b' of target 2 is no control group"),
-            (vec![target("/")], "'/' of target 1 is no control group"),
-            (vec![target("/a/../b")], "no control group"),
+            (vec![target("/a"), target("b")], "'b' of target 2 is not a control group"),
+            (vec![target("/")], "'/' of target 1 is not a control group"),
+            (vec![target("/a/../b")], "not a control group"),
             (vec![target("/a\n")], "'/a?' of target 1"),
-            (vec![target(&long)], "no control group"),
+            (vec![target(&long)], "not a control group"),
             (vec![target("/a"), target("/a/")], "target 2 names the control group /a/"),
-            (vec![with("weight")], "weight of target 1: '5%ram' is no weight"),
+            (vec![with("weight")], "weight of target 1: '5%ram' is not a weight"),
             (vec![with("max_growth")], "max_growth of target 1: '5%ram' is a share of the machine's"),
             (vec![with("max_huge")], "max_huge of target 1: "),
             (vec![with("max_slowdown")], "max_slowdown of target 1: "),
-            (vec![labelled("pid", "1")], "'pid' of target 1 is no label"),
-            (vec![labelled("__a", "1")], "is no label"),
-            (vec![labelled("1a", "1")], "is no label"),
-            (vec![labelled("a-b", "1")], "is no label"),
-            (vec![labelled("a", "\n")], "is no label"),
-            (vec![labelled("a", &"v".repeat(LONGEST_VALUE + 1))], "is no label"),
+            (vec![labelled("pid", "1")], "'pid' of target 1 is not a label"),
+            (vec![labelled("__a", "1")], "is not a label"),
+            (vec![labelled("1a", "1")], "is not a label"),
+            (vec![labelled("a-b", "1")], "is not a label"),
+            (vec![labelled("a", "\n")], "is not a label"),
+            (vec![labelled("a", &"v".repeat(LONGEST_VALUE + 1))], "is not a label"),
             (vec![target("/a"); MOST_SET + 1], "2049 targets are more"),
         ] {
             let why = of(targets).assignments().unwrap_err().to_string();
@@ -288,7 +288,7 @@ mod tests {
         }
         for owner in ["", "Kube", "a b", &"a".repeat(LONGEST_NAME + 1)] {
             let set = TargetSet { owner: owner.to_owned(), targets: Vec::new() };
-            assert!(set.assignments().unwrap_err().to_string().contains("no name of an owner"), "{owner}");
+            assert!(set.assignments().unwrap_err().to_string().contains("not a name of an owner"), "{owner}");
         }
         let labels = (0..=MOST_LABELS).map(|number| (format!("a{number}"), String::new())).collect();
         let many = GroupTarget { labels, ..target("/a") };

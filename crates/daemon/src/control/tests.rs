@@ -155,7 +155,7 @@ fn status_pause_and_resume_reach_the_shared_state() {
     let process = sleeper.process();
     service.show(&[process]);
     let client = service.client();
-    assert_eq!(client.status().unwrap(), service.shared_state.state());
+    assert_eq!(client.status().unwrap().targets, service.shared_state.state().targets);
     client.pause(Some(process.pid)).unwrap();
     assert!(service.shared_state.is_paused(process) && client.status().unwrap().targets[0].paused);
     assert!(!client.resume(Some(process.pid)).unwrap());
@@ -272,7 +272,7 @@ fn root_sets_targets_many_at_once_and_nobody_else_does() {
     service.client().set_targets(set("/b", 1)).expect("in place of the former");
     assert_eq!(assigned(["/a/0", "/b/0"]), Some([false, true]));
     let wrong = refusal(service.client().set_targets(set("b", 1)));
-    assert!(wrong.contains("'b/0' of target 1 is no control group"), "{wrong}");
+    assert!(wrong.contains("'b/0' of target 1 is not a control group"), "{wrong}");
 }
 
 #[test]

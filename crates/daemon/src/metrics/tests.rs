@@ -52,6 +52,7 @@ fn state() -> State {
         max_slowdown: 0.01,
         fairness: Fairness::Benefit,
         up_ns: Nanos(90_000_000_000),
+        taken_ns_ago: Nanos(4_000_000_000),
         last_step_ns_ago: None,
         held_back: Some(HeldBack::Pressure),
         budget: BudgetState {

@@ -40,7 +40,7 @@ impl FromStr for MetricsPlace {
         let address = text.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback());
         address.map(Self::Loopback).ok_or_else(|| {
             format!(
-                "'{text}' is no address of this machine alone: write 127.0.0.1:9472, [::1]:9472, or the path of a Unix socket"
+                "'{text}' is not an address of this machine alone: write 127.0.0.1:9472, [::1]:9472, or the path of a Unix socket"
             )
         })
     }

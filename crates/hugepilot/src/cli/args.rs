@@ -141,6 +141,7 @@ pub enum Command {
     /// Show which running programs huge pages would help, and what to do next
     Scan(ScanArgs),
     /// Show where a process walks page tables; change nothing
+    #[command(alias = "watch")]
     Heat(HeatArgs),
     /// Say which memory is on huge pages, why the rest is not, and whether more would pay
     Explain(ExplainArgs),

@@ -120,7 +120,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         keep_outcome(process, &expected, &trial);
     }
     if let Some(path) = &args.plot
-        && let Some(svg) = trial_plot::draw(&trial)?
+        && let Some(svg) = trial_plot::draw(&report)?
     {
         picture::save(&svg, path)?;
     }

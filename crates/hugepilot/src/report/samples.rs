@@ -164,6 +164,7 @@ pub(super) fn pilot_state() -> State {
         max_slowdown: 0.01,
         fairness: Fairness::Benefit,
         up_ns: Nanos(7_300_000_000_000),
+        taken_ns_ago: Nanos(100_000_000),
         last_step_ns_ago: Some(Nanos(200_000_000)),
         held_back: Some(HeldBack::Pressure),
         frees_empty_pages: Some(true),

@@ -6,18 +6,24 @@ use picture::chart::{KeyEntry, Mark, chart, headed};
 use picture::color::{BASE_PAGES, HUGE_PAGES};
 use picture::{Area, DrawError, Picture};
 use plotters::prelude::*;
-use trial::{Arm, Trial};
+use trial::{Arm, Trial, TrialWindow};
+
+use crate::report::TrialReport;
+use pilot::words::printable;
 
 const SIZE: (u32, u32) = (900, 680);
 const ARMS: [(Arm, &str, RGBColor); 2] = [(Arm::Base, "base pages", BASE_PAGES), (Arm::Huge, "huge pages", HUGE_PAGES)];
+const OWN_PAGES: RGBColor = RGBColor(120, 120, 120);
+/// Characters of a name in the caption.
+const MOST_NAME: usize = 40;
 const ESTIMATE: RGBColor = HUGE_PAGES;
 
 /// Draws it as SVG; None without a pair of windows. Errors: it cannot be drawn.
-pub fn draw(trial: &Trial) -> Result<Option<String>, DrawError> {
-    (trial.windows.len() >= 2).then(|| picture::svg(&TrialPlot(trial))).transpose()
+pub fn draw(report: &TrialReport) -> Result<Option<String>, DrawError> {
+    (report.trial.windows.len() >= 2).then(|| picture::svg(&TrialPlot(report))).transpose()
 }
 
-struct TrialPlot<'a>(&'a Trial);
+struct TrialPlot<'a>(&'a TrialReport<'a>);
 
 impl Picture for TrialPlot<'_> {
     fn size(&self) -> (u32, u32) {
@@ -26,25 +32,43 @@ impl Picture for TrialPlot<'_> {
 
     fn draw_on(&self, area: &Area<'_>) -> Result<(), DrawError> {
         let (above, below) = area.split_vertically(SIZE.1 / 2);
-        let minutes = (self.0.elapsed.seconds() / 60.0).max(1.0 / 60.0);
+        let minutes = (self.0.trial.elapsed.seconds() / 60.0).max(1.0 / 60.0);
         windows(&above, self.0, minutes)?;
-        course(&below, self.0, minutes)
+        course(&below, self.0.trial, minutes)
     }
 }
 
-fn windows(area: &Area<'_>, trial: &Trial, minutes: f64) -> Result<(), DrawError> {
-    let all = || trial.own.iter().chain(&trial.windows);
-    let most = all().map(|window| window.per_cpu_second()).fold(0.0, f64::max);
-    let key = ARMS.map(|(_, name, color)| KeyEntry { name: name.to_owned(), style: color.filled(), mark: Mark::Dot });
-    let area = headed(area, "work for each second of CPU time, by windows", &key)?;
-    let mut chart = chart(&area, (0.0..minutes, "minutes"), 0.0..most * 1.1)?;
+fn windows(area: &Area<'_>, report: &TrialReport, minutes: f64) -> Result<(), DrawError> {
+    let trial = report.trial;
+    let most = trial.own.iter().chain(&trial.windows).map(TrialWindow::per_cpu_second).fold(0.0, f64::max);
+    let (unit, units) = unit_of(most);
+    let entry =
+        |name: &str, color: RGBColor| KeyEntry { name: name.to_owned(), style: color.filled(), mark: Mark::Dot };
+    let placebo = if report.placebo { " (placebo: not switched)" } else { "" };
+    let mut key = ARMS.map(|(_, name, color)| entry(&format!("{name}{placebo}"), color)).to_vec();
+    key.extend((!trial.own.is_empty()).then(|| entry("its own base pages, before the first switch", OWN_PAGES)));
+    let name = printable(report.name, MOST_NAME);
+    let caption = format!("{name}: {units}{} for each second of CPU time", printable(report.counted, MOST_NAME));
+    let area = headed(area, &caption, &key)?;
+    let mut chart = chart(&area, (0.0..minutes, "minutes"), 0.0..most * 1.1 / unit)?;
+    let dot = |window: &TrialWindow, color: RGBColor| {
+        Circle::new((window.began_ns.seconds() / 60.0, window.per_cpu_second() / unit), 4, color.filled())
+    };
     for (arm, _, color) in ARMS {
-        let of_arm = all().filter(|window| window.arm == arm);
-        let dots = of_arm
-            .map(|window| Circle::new((window.began_ns.seconds() / 60.0, window.per_cpu_second()), 4, color.filled()));
-        chart.draw_series(dots)?;
+        let of_arm = trial.windows.iter().filter(|window| window.arm == arm);
+        chart.draw_series(of_arm.map(|window| dot(window, color)))?;
     }
+    chart.draw_series(trial.own.iter().map(|window| dot(window, OWN_PAGES)))?;
     Ok(())
+}
+
+/// Keeps the labels of the axis short.
+fn unit_of(most: f64) -> (f64, &'static str) {
+    match most {
+        _ if most >= 1e6 => (1e6, "million "),
+        _ if most >= 1e4 => (1e3, "thousand "),
+        _ => (1.0, ""),
+    }
 }
 
 fn course(area: &Area<'_>, trial: &Trial, minutes: f64) -> Result<(), DrawError> {
@@ -75,15 +99,27 @@ fn course(area: &Area<'_>, trial: &Trial, minutes: f64) -> Result<(), DrawError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::samples::trial_of;
+    use crate::report::samples::{trial_after_own_pages, trial_of, trial_report};
+
+    const RATIOS: [f64; 6] = [1.2, 1.21, 1.19, 1.2, 1.22, 1.18];
 
     #[test]
     fn every_window_is_a_dot() {
-        let (trial, _) = trial_of(&[1.2, 1.21, 1.19, 1.2, 1.22, 1.18]);
-        let svg = draw(&trial).unwrap().unwrap();
+        let (trial, verdict) = trial_of(&RATIOS);
+        let drawn = |trial: &Trial| {
+            let drawn = std::cell::RefCell::new(None);
+            trial_report(trial, verdict, |report| {
+                *drawn.borrow_mut() = draw(report).unwrap();
+                String::new()
+            });
+            drawn.into_inner()
+        };
+        let svg = drawn(&trial).unwrap();
         // One more of each color in the key.
         assert_eq!(svg.matches("<circle").count(), 12 + 2);
         assert!(svg.contains("<polygon") && svg.contains("huge pages") && svg.contains("minutes"));
-        assert!(draw(&Trial::default()).unwrap().is_none());
+        let (trial, _) = trial_after_own_pages(&RATIOS, 0.8);
+        assert_eq!(drawn(&trial).unwrap().matches("<circle").count(), 12 + 2 + trial.own.len() + 1);
+        assert!(drawn(&Trial::default()).is_none());
     }
 }

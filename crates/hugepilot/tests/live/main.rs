@@ -76,7 +76,6 @@ const PATIENT: &[&str] = &[
     "daemon::fairness::sparse_memory_is_kept_if_told_so",
     "daemon::clients::who_rests_is_woken_when_its_walks_rise",
     "give_back::a_signal_stops_between_regions_and_the_rest_can_be_given_back_later",
-    "run::memory_is_promoted_and_the_summary_says_so",
     "run::memory_allocated_later_is_promoted_too",
     "run::children_of_the_program_are_piloted",
     "errors::signals_while_watching",

@@ -145,8 +145,7 @@ fn memory_is_promoted_and_the_summary_says_so() {
     assert!((20..=24).contains(&applied) && huge == applied << 21, "{json}");
     assert!(number(&json, "rounds") >= 2 && number(&json, "pilot_cpu_ns") > 0, "{json}");
     let walks = |name: &str| json[name].as_f64().expect("a rate");
-    // Not more: other tests run beside this one, and 0.34 was seen.
-    assert!(walks("walks_after_per_second") < walks("walks_before_per_second") / 2.0, "{json}");
+    assert!(walks("walks_after_per_second") < walks("walks_before_per_second") / 3.0, "{json}");
     assert!(walks("seconds") >= 6.0);
     let summary: Vec<&str> = ran.stderr.lines().collect();
     assert!(summary.len() <= 6 && summary.iter().all(|line| line.starts_with("hugepilot: ")), "{summary:?}");

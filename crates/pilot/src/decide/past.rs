@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use heat::units::{Address, PAGES_PER_REGION};
+use heat::units::{Address, Bytes, PAGES_PER_REGION};
 use heat::{Heat, Region};
 
 use crate::decide::churn::Churn;
@@ -95,6 +95,11 @@ impl Known {
 }
 
 impl Past {
+    /// Records the page faults that the program has had so far, and its resident memory, after each scan.
+    pub fn notice_faults(&mut self, faults: u64, rss: Bytes, now: Instant) {
+        self.settling.notice_faults(faults, rss, now);
+    }
+
     /// Records a scan. Regions that are gone are forgotten. A promoted region that is no longer huge was split by others: by a write after a fork, by
     /// reclaim, or by the program's own advice. Returns those, and those that hold nothing any more; [`Past::lose`] is to be told which of them nobody
     /// gave back on purpose.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use heat::units::{Address, HUGE_PAGE, PAGES_PER_REGION};
+use heat::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION};
 use heat::{Growth, Heat, Region};
 
 use crate::decide::Reason;
@@ -33,6 +33,10 @@ const ALLOCATORS: [PageAllocator; 2] = [
     PageAllocator { library: "libjemalloc", watched_for: Duration::from_secs(45), share: 0.05, fewest: 4 },
     PageAllocator { library: "libmimalloc", watched_for: Duration::from_secs(90), share: 0.01, fewest: 2 },
 ];
+/// A program is watched for longer if it took back, or gave back, more than this share of its memory between two scans,
+const TURNED_OVER: f64 = 0.01;
+/// but no longer than this in all.
+const LONGEST_WATCH: Duration = Duration::from_secs(4 * 60);
 /// How long it is left alone after it gave memory back.
 const LEFT_ALONE: Duration = Duration::from_secs(10 * 60);
 /// A region has given back if so many fewer of its pages hold something, and some still do.
@@ -45,6 +49,11 @@ const MOST_REGIONS: usize = 4096;
 pub(super) struct Settling {
     /// Until when it is watched at least; None if it has no such allocator.
     known_at: Option<Instant>,
+    /// How long it is watched after it turned memory over, and the latest end of that.
+    watched_for: Duration,
+    latest: Option<Instant>,
+    /// Its page faults so far, and its resident memory, at the last scan.
+    used: Option<(u64, Bytes)>,
     /// The pages that held something in these regions.
     held: BTreeMap<Address, u16>,
     /// When it last gave back.
@@ -59,6 +68,8 @@ impl Settling {
             return *self = Self::default();
         };
         self.known_at = self.known_at.or(Some(now + allocator.watched_for));
+        self.latest = self.latest.or(Some(now + LONGEST_WATCH));
+        self.watched_for = allocator.watched_for;
         let on_base_pages = || heat.regions.iter().filter(|region| !region.huge && region.obstacle.is_none());
         // By address, so that each scan watches the same ones.
         let one_in = (on_base_pages().count() / MOST_REGIONS).max(1) as u64;
@@ -69,6 +80,19 @@ impl Settling {
         let gave_back = known.clone().filter(|&(before, now)| now > 0 && before >= now + FEWEST_PAGES).count();
         if gave_back >= allocator.fewest && gave_back as f64 > known.count() as f64 * allocator.share {
             self.gave_back = Some(now);
+        }
+    }
+
+    /// Records the page faults that it has had so far, and its resident memory. Faults without growth are pages that it gave back and took again: between
+    /// two scans that shows in no page table.
+    pub(super) fn notice_faults(&mut self, faults: u64, rss: Bytes, now: Instant) {
+        let Some((faults_before, rss_before)) = self.used.replace((faults, rss)) else { return };
+        let (grown, shrunk) =
+            (rss.saturating_sub(rss_before).0 / BASE_PAGE, rss_before.saturating_sub(rss).0 / BASE_PAGE);
+        let taken_again = faults.saturating_sub(faults_before).saturating_sub(grown);
+        if (taken_again + shrunk) as f64 > TURNED_OVER * (rss.0 / BASE_PAGE) as f64 {
+            let end = self.latest.map(|latest| latest.min(now + self.watched_for));
+            self.known_at = self.known_at.max(end);
         }
     }
 
@@ -103,6 +127,7 @@ fn pages_held(region: &Region) -> u16 {
 #[cfg(test)]
 mod tests {
     use heat::samples::{heat_of, huge, region};
+    use heat::units::Pages;
 
     use super::*;
 
@@ -173,6 +198,26 @@ mod tests {
         let mut promoted = scan(50, 100, JEMALLOC);
         promoted.regions.iter_mut().take(50).zip(0..).for_each(|(region, at)| *region = huge(at, 0.0));
         assert_eq!(found(&full, &promoted), None);
+    }
+
+    #[test]
+    fn memory_that_is_turned_over_prolongs_the_watch() {
+        let (mut settling, now) = (Settling::default(), Instant::now());
+        let used = |settling: &mut Settling, second: u32, faults: u64, pages: u64| {
+            settling.notice(&scan(0, 0, JEMALLOC), now + second * SECOND);
+            settling.notice_faults(faults, Pages(pages).bytes(), now + second * SECOND);
+            settling.is_known_at(now).map(|known| (known - now).as_secs())
+        };
+        assert_eq!(used(&mut settling, 0, 1_000, 100_000), Some(45));
+        assert_eq!(used(&mut settling, 10, 51_000, 150_000), Some(45), "it grows");
+        assert_eq!(used(&mut settling, 20, 52_000, 150_000), Some(45), "a little");
+        assert_eq!(used(&mut settling, 30, 55_000, 150_500), Some(75), "taken again");
+        assert_eq!(used(&mut settling, 60, 55_000, 148_000), Some(105), "given back");
+        assert_eq!(used(&mut settling, 230, 95_000, 148_000), Some(240), "at the latest");
+        let mut other = Settling::default();
+        other.notice(&scan(0, 0, "libc.so.6"), now);
+        [0, 50_000].into_iter().for_each(|faults| other.notice_faults(faults, Bytes(1 << 30), now));
+        assert_eq!(other.is_known_at(now), None);
     }
 
     #[test]

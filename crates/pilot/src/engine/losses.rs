@@ -21,6 +21,9 @@ impl Member {
     pub(super) fn note_losses(&mut self, process: Process, heat: &Heat, pilot: &mut Pilot<'_>) -> u64 {
         let (now, lost) = (pilot.now(), self.past.lost());
         let mut gone = self.past.notice(heat, now);
+        if let Some(faults) = pilot.world.minor_faults(process) {
+            self.past.notice_faults(faults, heat.rss, now);
+        }
         if !gone.is_empty() {
             let record = pilot.world.promotions(process).unwrap_or_default();
             gone.retain(|start| record.contains_key(start));

@@ -85,7 +85,7 @@ pub(super) struct Member {
     pub(super) address_space: Option<u64>,
     /// Before anything was promoted. A program's first moments say nothing.
     pub(super) first: Option<Snapshot>,
-    acted: bool,
+    pub(super) acted: bool,
     pub(super) last: Option<Snapshot>,
     /// Why the last scan of it failed.
     pub(super) left_alone: Option<String>,
@@ -536,7 +536,9 @@ fn promote(
         return Acted::default();
     }
     let acted = pilot.act_while_fresh(process, heat, regions, turn, &mut |result| pilot_summary.count(result));
-    pilot_summary.add_outcome(acted.outcome_of(regions.len()));
+    let outcome = acted.outcome_of(regions.len());
+    tracing::info!("process {}: {} of {} regions promoted", process.pid, outcome.applied, outcome.tried);
+    pilot_summary.add_outcome(outcome);
     acted
 }
 

@@ -52,6 +52,9 @@ pub struct State {
     pub paused: bool,
     /// Since the pilot began.
     pub up_ns: Nanos,
+    /// Since these figures were taken: they are not while regions are promoted, which takes ten seconds at most.
+    #[serde(default)]
+    pub taken_ns_ago: Nanos,
     /// Since the loop was last seen to move on; None before the first step.
     #[serde(default)]
     pub last_step_ns_ago: Option<Nanos>,
@@ -174,7 +177,7 @@ pub struct TargetState {
     pub growth_bytes: Bytes,
     /// Memory that it may have on huge pages at present; None for no limit.
     pub may_have_bytes: Option<Bytes>,
-    /// Page walks a second before anything was promoted.
+    /// Page walks a second at the last scan before anything was promoted; None until something is, and where an earlier daemon did that.
     pub walks_per_second_before: Option<f64>,
     /// Page walks a second at the last scan.
     pub walks_per_second: Option<f64>,
@@ -256,6 +259,20 @@ pub struct DecisionState {
     pub walks_per_second: f64,
 }
 
+impl State {
+    /// The same figures, `later`: times since then are longer.
+    fn aged(mut self, later: Nanos) -> Self {
+        self.taken_ns_ago += later;
+        self.up_ns += later;
+        for target in &mut self.targets {
+            target.scanned_ns_ago = target.scanned_ns_ago.map(|ago| ago + later);
+            target.next_scan_in_ns = target.next_scan_in_ns.saturating_sub(later);
+            target.last_decisions.iter_mut().for_each(|decision| decision.ns_ago += later);
+        }
+        self
+    }
+}
+
 impl TargetState {
     /// The process, distinguished from a later one with the same id.
     pub fn process(&self) -> Process {
@@ -303,6 +320,7 @@ impl ServingTime {
 #[derive(Debug, Default)]
 struct Pinned {
     state: State,
+    shown: Option<Instant>,
     stepped: Option<Instant>,
     reclaim: Option<ReclaimState>,
     paused: bool,
@@ -317,7 +335,8 @@ struct Pinned {
 impl SharedState {
     /// Publishes the loop's state. The shared state adds its own pauses, and the state of reclaim.
     pub fn show(&self, state: State) {
-        self.pinned().state = state;
+        let mut pinned = self.pinned();
+        (pinned.state, pinned.shown) = (state, Some(Instant::now()));
     }
 
     /// The loop moves on.
@@ -330,14 +349,14 @@ impl SharedState {
         self.pinned().reclaim = reclaim;
     }
 
-    /// The current state.
+    /// The state shown last, with its times as of now.
     pub fn state(&self) -> State {
         let pinned = self.pinned();
         let mut state = State {
             paused: pinned.paused,
             reclaim: pinned.reclaim.clone(),
             last_step_ns_ago: pinned.stepped.map(Nanos::since),
-            ..pinned.state.clone()
+            ..pinned.state.clone().aged(pinned.shown.map_or(Nanos(0), Nanos::since))
         };
         for target in &mut state.targets {
             target.paused = pinned.paused || pinned.paused_processes.contains(&target.process());

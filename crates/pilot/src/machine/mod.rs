@@ -27,7 +27,7 @@ use kernel::group_memory::{GroupMemory, MemoryGroups};
 use kernel::memory::Meminfo;
 use kernel::pressure::Pressure;
 use kernel::probe::CollapseTimes;
-use kernel::process::{FamilyUsage, ProcessStatus, descendants, own_cpu_time};
+use kernel::process::{FamilyUsage, ProcessStatus, Stat, descendants, own_cpu_time};
 use kernel::target::{Process, Target, TargetError};
 use kernel::{KernelError, Root, cpu};
 use observe::{Contents, FaultRates, Faults, ObserveError, ObserveOptions, Tracker, Waited, Waits, Whose};
@@ -157,6 +157,10 @@ impl World for Machine {
 
     fn status(&self, process: Process) -> Option<ProcessStatus> {
         ProcessStatus::read(&self.root, process.pid).ok()
+    }
+
+    fn minor_faults(&self, process: Process) -> Option<u64> {
+        Stat::read(&self.root, process.pid).ok().map(|stat| stat.minor_faults)
     }
 
     fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError> {

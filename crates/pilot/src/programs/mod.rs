@@ -20,7 +20,7 @@ pub use self::place::ProcessPlace;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupBy {
-    /// The name, and the container or the service that they run in.
+    /// The name, and the container or the service that they run in, or else the user who runs them.
     #[default]
     Program,
     /// The systemd service or scope.
@@ -115,7 +115,10 @@ impl Member {
     fn key(&self, by: GroupBy, users: &BTreeMap<u32, String>) -> (String, Option<String>) {
         let uid = self.status.uid;
         match by {
-            GroupBy::Program => (self.status.name.clone(), self.place.name()),
+            GroupBy::Program => {
+                let place = self.place.name().unwrap_or_else(|| format!("user {uid}"));
+                (self.status.name.clone(), Some(place))
+            }
             GroupBy::Service => (self.place.service.clone().unwrap_or_else(|| "no service".to_owned()), None),
             GroupBy::Container => (self.place.container.clone().unwrap_or_else(|| "no container".to_owned()), None),
             GroupBy::User => (users.get(&uid).cloned().unwrap_or_else(|| uid.to_string()), None),
@@ -191,7 +194,7 @@ mod tests {
         programs.iter().map(|each| (each.name.as_str(), each.place.as_deref(), each.processes)).collect()
     }
 
-    fn machine() -> [Described<'static>; 6] {
+    fn machine() -> [Described<'static>; 7] {
         [
             (5, "postgres", 0, 10, 100, 7, "/system.slice/postgresql.service"),
             (6, "postgres", 0, 20, 100, 7, "/system.slice/postgresql.service"),
@@ -207,11 +210,12 @@ mod tests {
             (8, "redis-server", 0, 500, 0, 0, "/user.slice/user-0.slice/session-3.scope"),
             (9, "small", 0, 59, 0, 0, "/"),
             (10, "java", 0, 200, 0, 0, "/"),
+            (11, "java", 0, 100, 0, 7, "/"),
         ]
     }
 
     #[test]
-    fn processes_of_one_name_in_one_place_are_a_program() {
+    fn processes_of_one_name_in_one_place_or_of_one_user_are_a_program() {
         let mut later = machine();
         (later[1].2, later[0].2, later[2].2) = (30, 10, 5);
         let programs = programs(&machine(), &later, GroupBy::Program);
@@ -219,6 +223,7 @@ mod tests {
             ("postgres", Some("postgresql.service"), 2),
             ("postgres", Some(&ID[..12]), 1),
             ("redis-server", Some("session-3.scope"), 1),
+            ("java", None, 1),
             ("java", None, 1),
         ];
         assert_eq!(names(&programs), expected);
@@ -240,10 +245,10 @@ mod tests {
         };
         let of = |expected: &[(&str, u64)]| expected.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
         let services: BTreeMap<String, u64> =
-            of(&[("postgresql.service", 2), ("session-3.scope", 1), ("no service", 3)]);
+            of(&[("postgresql.service", 2), ("session-3.scope", 1), ("no service", 4)]);
         assert_eq!(by(GroupBy::Service), services);
-        assert_eq!(by(GroupBy::Container), of(&[(&ID[..12], 1), ("no container", 5)]));
-        assert_eq!(by(GroupBy::User), of(&[("root", 3), ("7", 3)]));
+        assert_eq!(by(GroupBy::Container), of(&[(&ID[..12], 1), ("no container", 6)]));
+        assert_eq!(by(GroupBy::User), of(&[("root", 3), ("7", 4)]));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub struct Matcher {
     /// The process's name, as `ps -o comm` shows it.
     pub name: Option<Pattern>,
     /// Its executable file.
-    pub exe: Option<Pattern>,
+    pub exe: Option<PathPattern>,
     /// The control group that it is in, or one above it: its path as in `/proc/PID/cgroup`, or its directory.
     pub cgroup: Option<String>,
     /// The systemd service or scope that it runs in; `.service` may be left out.
@@ -68,6 +68,10 @@ pub struct Pattern {
     text: String,
     glob: GlobMatcher,
 }
+
+/// A [`Pattern`] of whole paths: a file's name alone would match nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathPattern(Pattern);
 
 /// The id of a container, or at least its first 6 digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +118,7 @@ impl Matcher {
     pub(super) fn matches(&self, facts: &Facts<'_>) -> bool {
         let given = |pid: Pid| pid == Pid::Process(facts.process);
         let named = |name: &Pattern| name.matches_name(facts.name);
-        let runs = |exe: &Pattern| facts.exe().is_some_and(|path| exe.glob.is_match(path));
+        let runs = |exe: &PathPattern| facts.exe().is_some_and(|path| exe.0.glob.is_match(path));
         let below = |group: &String| facts.groups().iter().any(|own| cgroup::is_within(own, group));
         let serves = |unit: &Pattern| facts.groups().iter().any(|own| cgroup::units(own).any(|own| unit.is_unit(own)));
         let inside =
@@ -151,7 +155,7 @@ impl FromStr for UserChoice {
         match text.parse() {
             Ok(uid) => Ok(UserChoice::Id(uid)),
             Err(_) if plain => Ok(UserChoice::Name(text.to_owned())),
-            Err(_) => Err(format!("'{text}' is no user: write a name, such as postgres, or a number")),
+            Err(_) => Err(format!("'{text}' is not a user: write a name, such as postgres, or a number")),
         }
     }
 }
@@ -177,9 +181,9 @@ impl FromStr for Pattern {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let glob = GlobBuilder::new(text).literal_separator(true).build();
-        let glob = glob.map_err(|error| format!("'{text}' is no pattern: {}", error.kind()))?;
+        let glob = glob.map_err(|error| format!("'{text}' is not a pattern: {}", error.kind()))?;
         match text {
-            "" => Err("'' is no pattern: write a name, or one with * in it".to_owned()),
+            "" => Err("'' is not a pattern: write a name, or one with * in it".to_owned()),
             _ => Ok(Self { text: text.to_owned(), glob: glob.compile_matcher() }),
         }
     }
@@ -197,6 +201,26 @@ impl fmt::Display for Pattern {
     }
 }
 
+impl FromStr for PathPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Every path begins with a slash, and only these may stand for one.
+        if !text.starts_with('/') && !text.starts_with("**") && !text.starts_with(['{', '[']) {
+            return Err(format!(
+                "'{text}' matches no path: write all of it, as `readlink /proc/PID/exe` shows it, or **/NAME for a file in any folder"
+            ));
+        }
+        text.parse().map(Self)
+    }
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 impl ContainerId {
     fn matches(&self, id: &str) -> bool {
         id.get(..self.0.len()).is_some_and(|start| start.eq_ignore_ascii_case(&self.0))
@@ -210,7 +234,7 @@ impl FromStr for ContainerId {
         let right = (6..=CONTAINER_ID).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         right.then(|| Self(text.to_owned())).ok_or_else(|| {
             format!(
-                "'{text}' is no id of a container: write 6 to {CONTAINER_ID} hexadecimal digits, as `docker ps` shows"
+                "'{text}' is not an id of a container: write 6 to {CONTAINER_ID} hexadecimal digits, as `docker ps` shows"
             )
         })
     }
@@ -287,9 +311,10 @@ mod tests {
         let name = |text| matches(&Matcher { name: pattern(text), ..Matcher::default() });
         assert_eq!(["postgres", "post*", "{my,post}*", "p[op]stgres"].map(name), [true; 4]);
         assert_eq!(["post", "gres", "Postgres", "postgres*?"].map(name), [false; 4]);
-        let exe = |text| matches(&Matcher { exe: pattern(text), ..Matcher::default() });
+        let exe = |text: &str| matches(&Matcher { exe: Some(text.parse().unwrap()), ..Matcher::default() });
         assert_eq!(["/usr/lib/postgresql/*/bin/postgres", "/usr/**/postgres", "**/postgres"].map(exe), [true; 3]);
-        assert_eq!(["postgres", "/usr/*/postgres", "/usr/lib/postgresql"].map(exe), [false; 3]);
+        assert!(exe("{/usr,/opt}/**/postgres"));
+        assert_eq!(["/usr/*/postgres", "/usr/lib/postgresql"].map(exe), [false; 2]);
     }
 
     #[test]
@@ -347,8 +372,11 @@ mod tests {
 
     #[test]
     fn a_wrong_pattern_or_id_says_what_is_right() {
-        assert!("a[".parse::<Pattern>().unwrap_err().starts_with("'a[' is no pattern: "));
+        assert!("a[".parse::<Pattern>().unwrap_err().starts_with("'a[' is not a pattern: "));
         assert!("".parse::<Pattern>().unwrap_err().contains("write a name"));
+        for text in ["", "postgres", "*postgres", "./postgres"] {
+            assert!(text.parse::<PathPattern>().unwrap_err().contains("**/NAME"), "{text}");
+        }
         for text in ["", "12345", "web-1", &"0".repeat(65)] {
             assert!(text.parse::<ContainerId>().unwrap_err().contains("6 to 64 hexadecimal digits"), "{text}");
         }

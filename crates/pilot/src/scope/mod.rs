@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use assigned::{Assignment, Assignments};
-pub use matcher::{ContainerId, Matcher, Pattern, Pid, UnknownUser, UserChoice};
+pub use matcher::{ContainerId, Matcher, PathPattern, Pattern, Pid, UnknownUser, UserChoice};
 
 use crate::scope::matcher::Facts;
 use kernel::Root;

@@ -345,6 +345,10 @@ impl World for Handle {
         machine.programs.get(&process).map(Program::status)
     }
 
+    fn minor_faults(&self, _: Process) -> Option<u64> {
+        None
+    }
+
     fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError> {
         let machine = &mut *self.0.borrow_mut();
         let children = machine.programs.values().filter(|program| program.parent == process.pid);

@@ -84,7 +84,7 @@ impl FromStr for Preset {
     fn from_str(text: &str) -> Result<Self, String> {
         named(text).ok_or_else(|| {
             let names = Self::ALL.map(|preset| preset.to_string()).join(", ");
-            format!("'{text}' is no preset: write one of {names}")
+            format!("'{text}' is not a preset: write one of {names}")
         })
     }
 }

@@ -12,7 +12,7 @@ impl FromStr for MappedPageCost {
     fn from_str(text: &str) -> Result<Self, String> {
         let cost = text.parse().ok().and_then(Self::new);
         cost.ok_or_else(|| {
-            format!("'{text}' is no cost: write a number from 0 to 100; 100 leaves alone what processes map")
+            format!("'{text}' is not a cost: write a number from 0 to 100; 100 leaves alone what processes map")
         })
     }
 }

@@ -16,6 +16,8 @@ use crate::meter::{Meter, MeterError};
 const LONGEST: Duration = Duration::from_secs(10);
 /// How often it is checked whether it has ended.
 const POLL: Duration = Duration::from_millis(5);
+/// When a command that printed nothing is run once more.
+const SOON: Duration = Duration::from_millis(50);
 /// What is read of its output at most.
 const MOST_OUTPUT: u64 = 4096;
 
@@ -25,7 +27,12 @@ pub struct CommandMeter(pub String);
 
 impl Meter for CommandMeter {
     fn read(&mut self) -> Result<f64, MeterError> {
-        let said = self.run()?;
+        let mut said = self.run()?;
+        if said.trim().is_empty() {
+            // A file that is being written anew is empty for a moment.
+            thread::sleep(SOON);
+            said = self.run()?;
+        }
         parse(&said).ok_or_else(|| MeterError::NotANumber { command: self.0.clone(), said: said.trim().to_owned() })
     }
 }
@@ -106,6 +113,14 @@ mod tests {
             7.0,
             "a full pipe holds nothing up"
         );
+    }
+
+    #[test]
+    fn a_command_that_prints_nothing_is_run_once_more() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().display().to_string();
+        let command = format!("if test -s {path}; then echo 7; else echo written > {path}; fi");
+        assert_eq!(read(&command).unwrap(), 7.0);
     }
 
     #[test]

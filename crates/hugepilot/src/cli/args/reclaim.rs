@@ -152,7 +152,7 @@ mod tests {
     fn wrong_usage_says_what_is_right() {
         for (words, expected) in [
             ("--preset fast", "write one of backup-server, database, balanced"),
-            ("--class heap=1%", "'heap' is no use of memory: write one of code,"),
+            ("--class heap=1%", "'heap' is not a use of memory: write one of code,"),
             ("--class shared", "write NAME=RATE, such as unmapped-cache=20%"),
             ("--class shared=lots", "'lots' is not a size"),
             ("--mapped-page-cost 101", "write a number from 0 to 100"),

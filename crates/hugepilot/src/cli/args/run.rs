@@ -127,7 +127,7 @@ impl LaunchOptions {
 fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
     let percent = number.filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or_else(|| format!("'{text}' is no share: write a number from 0 to 100, such as 90"))
+    percent.ok_or_else(|| format!("'{text}' is not a share: write a number from 0 to 100, such as 90"))
 }
 
 #[cfg(test)]

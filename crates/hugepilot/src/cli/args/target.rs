@@ -2,7 +2,7 @@
 
 use clap::{ArgGroup, Args};
 use clap_complete::engine::ArgValueCandidates;
-use pilot::scope::{ContainerId, Matcher, Pattern, PilotMode, Rule, UserChoice};
+use pilot::scope::{ContainerId, Matcher, PathPattern, Pattern, PilotMode, Rule, UserChoice};
 
 use super::parse_pid;
 use crate::cli::completion;
@@ -19,7 +19,7 @@ pub struct TargetOptions {
     pub name: Option<Pattern>,
     /// Find them by their executable file; a pattern such as '/usr/lib/**/mysqld' will do
     #[arg(long, value_name = "PATH", help_heading = HEADING, add = ArgValueCandidates::new(completion::executables))]
-    pub exe: Option<Pattern>,
+    pub exe: Option<PathPattern>,
     /// Find them by their systemd unit; .service may be left out, and a pattern such as 'postgresql@*' will do
     #[arg(long, value_name = "UNIT", help_heading = HEADING, add = ArgValueCandidates::new(completion::units))]
     pub unit: Option<Pattern>,
@@ -32,7 +32,7 @@ pub struct TargetOptions {
     /// Find them by their user, by name or number
     #[arg(long, value_name = "USER", help_heading = HEADING)]
     pub user: Option<UserChoice>,
-    /// Their descendants, too, and what these lose on the memory that they share
+    /// Include their descendants, and what those lose on shared memory
     #[arg(long, help_heading = HEADING)]
     pub children: bool,
 }

@@ -119,7 +119,7 @@ fn parse_window(text: &str) -> Result<Nanos, heat::units::TimeError> {
 fn parse_precision(text: &str) -> Result<f64, String> {
     let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
     let precision = percent.filter(|percent| (0.1..=50.0).contains(percent)).map(|percent| percent / 100.0);
-    precision.ok_or_else(|| format!("'{text}' is no precision: write 0.1% to 50%, such as 1%"))
+    precision.ok_or_else(|| format!("'{text}' is not a precision: write 0.1% to 50%, such as 1%"))
 }
 
 #[cfg(test)]

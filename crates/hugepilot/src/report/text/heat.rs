@@ -16,6 +16,8 @@ use crate::report::{Detail, mapping_name};
 const HOTTEST: usize = 10;
 /// Characters shown of a mapping's name.
 const NAME_LIMIT: usize = 48;
+/// The share of pages walked within 100 ms from which one scan and the next may differ several times.
+const ROUGH_FROM: f64 = 0.8;
 
 /// The heat summary. `smaller`: memory on huge pages below 2 MiB, where that is known.
 pub fn heat(heat: &Heat, smaller: Option<&PageSizes>, canvas: Canvas, detail: Detail) -> String {
@@ -76,8 +78,17 @@ fn how_sure(heat: &Heat) -> String {
         format!("{error}from a sample of {} of {}", sample.observed, sample.of)
     });
     let certain = (heat.meaning == Meaning::Accessed).then(|| format!("at least {at_least}"));
-    let told: Vec<String> = sampled.into_iter().chain(certain).collect();
+    let rough = is_rough(heat).then(|| "roughly: nearly all of it was walked before it was read".to_owned());
+    let told: Vec<String> = sampled.into_iter().chain(certain).chain(rough).collect();
     if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) }
+}
+
+/// Whether reads came too late to tell how often pages were walked.
+fn is_rough(heat: &Heat) -> bool {
+    let base = || heat.regions.iter().filter(|region| !region.huge);
+    let observed: usize = base().map(|region| region.present.len() - usize::from(region.unobserved)).sum();
+    let walked: usize = base().map(|region| region.walked.len()).sum();
+    walked > 0 && walked as f64 >= ROUGH_FROM * observed as f64
 }
 
 /// The sampling error, for people; None for a figure of 0.
@@ -165,7 +176,7 @@ mod tests {
         let walks = Walks { at_least_per_second: 31.25e3, ..Walks::default() };
         let sampled = Heat { meaning: Meaning::Accessed, sample: Some(sample), walks, ..mixed_heat() };
         let text = heat(&sampled, None, PLAIN, Detail::Usual);
-        let told = "page walks   1.20 M/s (+-8 %, from a sample of 2 GiB of 64 GiB; at least 1.00 M/s)";
+        let told = "page walks   1.20 M/s (+-8 %, from a sample of 2 GiB of 64 GiB; at least 1.00 M/s; roughly: nearly all of it was walked before it was read)";
         assert!(text.contains(told), "{text}");
         assert!(text.contains("(4,000,000 pages +-8 %, "), "{text}");
     }

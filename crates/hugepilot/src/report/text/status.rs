@@ -13,9 +13,13 @@ use crate::report::table::{or_dash, table};
 /// Decisions shown, over all targets; JSON has more.
 const MOST_DECISIONS: usize = 12;
 const NAME_LIMIT: usize = 15;
+const NOBODY: &str = "no targets: no running process matches a [[target]] and is large enough (`min-size`), or those that do belong to \
+                      other users, which only root sees";
 const REASON_LIMIT: usize = 100;
 /// A step that takes longer than this is told.
 const WORTH_A_WORD: Nanos = Nanos(60_000_000_000);
+/// Figures are usually taken every second.
+const OLD: Nanos = Nanos(2_000_000_000);
 /// Before that a share of CPU time says nothing.
 const SHARE_AFTER: Nanos = Nanos(30_000_000_000);
 
@@ -44,7 +48,7 @@ pub fn status(state: &State) -> String {
     if state.frees_empty_pages == Some(false) {
         lines.insert(3, "             this kernel frees none of it when huge pages are given back".to_owned());
     }
-    lines.extend(hangs(state));
+    lines.extend(hangs(state).or_else(|| is_old(state)));
     lines.extend(targets(&state.targets));
     lines.extend(clients(&state.clients));
     lines.extend(last_decisions(&state.targets));
@@ -56,6 +60,17 @@ pub fn status(state: &State) -> String {
 fn hangs(state: &State) -> Option<String> {
     let idle = state.last_step_ns_ago.filter(|idle| *idle > WORTH_A_WORD)?;
     Some(format!("it has done nothing for {}: it hangs, or scans a process of terabytes\n", duration(idle)))
+}
+
+/// Said while the daemon promotes.
+fn is_old(state: &State) -> Option<String> {
+    let old = state.taken_ns_ago >= OLD && !state.paused;
+    old.then(|| {
+        format!(
+            "as of {}: the figures are taken again after the batch that is being promoted\n",
+            ago(state.taken_ns_ago)
+        )
+    })
 }
 
 fn doing(state: &State) -> &'static str {
@@ -143,7 +158,7 @@ fn held_back(state: &State) -> String {
 
 fn targets(targets: &[TargetState]) -> Vec<String> {
     if targets.is_empty() {
-        return vec!["no targets here; only root sees those of other users".to_owned()];
+        return vec![NOBODY.to_owned()];
     }
     table(targets)
         .right("pid", |target| target.pid)
@@ -317,7 +332,7 @@ mod tests {
             State { budget: BudgetState { max_huge_bytes: None, ..BudgetState::default() }, ..State::default() };
         let text = status(&state);
         assert!(text.contains("huge pages   0 B, without a limit\n"), "{text}");
-        assert!(text.ends_with("no targets here; only root sees those of other users\n"), "{text}");
+        assert!(text.ends_with(&format!("{NOBODY}\n")), "{text}");
         let cannot_free = status(&State { frees_empty_pages: Some(false), ..state });
         assert!(cannot_free.contains("this kernel frees none of it"), "{cannot_free}");
     }

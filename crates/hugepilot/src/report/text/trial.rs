@@ -37,9 +37,21 @@ pub fn trial(report: &TrialReport) -> String {
             format!("{} switched between base and huge pages, longest stall {}", report.switched, report.longest_stall)
         }
     ));
-    lines.extend((!report.placebo).then(|| format!("forecast: {}", gain(report.expected.forecast))));
+    lines.extend(
+        (!report.placebo).then(|| format!("forecast: {}{}", gain(report.expected.forecast), missed_by(report))),
+    );
     lines.extend((!report.placebo).then(|| left(report)));
     joined(lines)
+}
+
+/// Where the gain lies, if not in the forecast.
+fn missed_by(report: &TrialReport) -> &'static str {
+    let Some((change, forecast)) = report.trial.by_cpu.change().zip(report.expected.forecast.gain()) else { return "" };
+    match (100.0 * change.low > forecast.high, 100.0 * change.high < forecast.low) {
+        (true, _) => "; more came",
+        (_, true) => "; less came",
+        _ => "",
+    }
 }
 
 /// Why less work was done by the clock though each piece took less CPU time, or the other way round.
@@ -98,6 +110,9 @@ fn verdict(report: &TrialReport) -> String {
         Some(growth) if growth > 0.00005 => format!(", for {:.2} % more memory", 100.0 * growth),
         _ => String::new(),
     };
+    if report.placebo {
+        return format!("{who}: {}", placebo_verdict(&report.verdict));
+    }
     match report.verdict {
         TrialVerdict::Gain { change } => {
             format!("{who} {}{memory}: keep huge pages{}", changed(&change), missed(report, &change))
@@ -125,6 +140,22 @@ fn verdict(report: &TrialReport) -> String {
                 None => "; a quieter machine, more load or longer windows (--window) would tell".to_owned(),
             };
             format!("{who}: cannot tell: {noise}{so_far}{more}")
+        }
+    }
+}
+
+/// Of a trial in which nothing was switched.
+fn placebo_verdict(verdict: &TrialVerdict) -> String {
+    match verdict {
+        TrialVerdict::Gain { change } | TrialVerdict::Loss { change } => {
+            format!("a placebo {}, though nothing was switched: one in twenty does", changed(change))
+        }
+        TrialVerdict::NoChange { change } => format!("a placebo shows no difference, as it should ({})", range(change)),
+        TrialVerdict::Unknown { change, .. } => {
+            let told = change.map_or("after too few pairs to tell".to_owned(), |change| {
+                format!("a trial of this length tells only gains outside {}", range(&change))
+            });
+            format!("a placebo shows no difference, as it should; {told}")
         }
     }
 }
@@ -160,13 +191,13 @@ fn left(report: &TrialReport) -> String {
     }
 }
 
-/// `gains 18.2 % (15.1 to 21.4)`, or `loses 3.6 % (a gain of -15.0 to +19.2 %)`: an interval counts gains, whatever the verb says.
+/// `gains 18.2 % (15.1 to 21.4)`, `loses 3.6 % (1.2 to 6.0)`, or, where it may be neither, `changes by -3.6 % (-15.0 to +7.8 %)`.
 fn changed(change: &SpeedChange) -> String {
-    match change.estimate < 0.0 {
-        true => format!("loses {:.1} % (a gain of {})", -100.0 * change.estimate, range(change)),
-        false => {
-            format!("gains {:.1} % ({:.1} to {:.1})", 100.0 * change.estimate, 100.0 * change.low, 100.0 * change.high)
-        }
+    let [low, likely, high] = [change.low, change.estimate, change.high].map(|share| 100.0 * share);
+    match (low > 0.0, high < 0.0) {
+        (true, _) => format!("gains {likely:.1} % ({low:.1} to {high:.1})"),
+        (_, true) => format!("loses {:.1} % ({:.1} to {:.1})", -likely, -high, -low),
+        _ => format!("changes by {likely:+.1} % ({})", range(change)),
     }
 }
 
