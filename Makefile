@@ -228,7 +228,7 @@ fuzz: deps-build deps-fuzz ## each parser of what comes from outside for FUZZ_SE
 
 .PHONY: install
 install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
-	@[ -x $(PROGRAMS)/hugepilot-manual ] || { echo "make install: no release is built in $(PROGRAMS); leave BUILT out to build one" >&2; exit 1; }
+	@[ -x $(PROGRAMS)/hugepilot-manual ] || { echo "make install: $(PROGRAMS)/hugepilot-manual is missing: build the packages hugepilot, daemon, hps and hugepilot-preload there, or leave BUILT out" >&2; exit 1; }
 	rm -rf $(PROGRAMS)/manual && $(PROGRAMS)/hugepilot-manual $(PROGRAMS)/manual
 	$(INSTALL_SUDO) install -D $(STRIP) -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
 	$(INSTALL_SUDO) install -D $(STRIP) -m 755 $(PROGRAMS)/hugepilotd $(INTO)/$(SBINDIR)/hugepilotd

@@ -307,7 +307,11 @@ pub unsafe extern "C" fn hps_set_functions(functions: *const hps_functions) -> c
     let set = match unsafe { functions.as_ref() } {
         None => NO_FUNCTIONS,
         Some(set) if set.size as usize == size_of::<hps_functions>() => *set,
-        Some(_) => return answer(Err(invalid("read struct hps_functions: its size is of no known version"))),
+        Some(_) => {
+            return answer(Err(invalid(
+                "read struct hps_functions: its `size` is of no known version; set it to sizeof (struct hps_functions)",
+            )));
+        }
     };
     *locked(&state().functions) = set;
     0
@@ -377,6 +381,9 @@ pub unsafe extern "C" fn hps_arena_create(bytes: u64, flags: u32, arena: *mut *m
     };
     if flags & !HPS_ARENA_FORK != 0 {
         return answer(Err(invalid("make an arena: an unknown flag")));
+    }
+    if bytes == 0 {
+        return answer(Err(invalid("make an arena: `bytes` is 0; give the size of your hot objects")));
     }
     let made = Arena::create(bytes, flags & HPS_ARENA_FORK != 0);
     let made = made.map_err(|cause| TrackError::System { doing: "make an arena", cause });
@@ -459,7 +466,9 @@ unsafe fn settings(options: *const hps_options) -> Result<(TrackingSettings, u32
     // SAFETY: guaranteed by the caller.
     let options = unsafe { options.as_ref() }.unwrap_or(&default);
     if options.size != default.size {
-        return Err(invalid("read struct hps_options: its size is of no known version"));
+        return Err(invalid(
+            "read struct hps_options: its `size` is of no known version; set it to sizeof (struct hps_options)",
+        ));
     }
     if options.mode > HPS_WAIT || options.flags & !(HPS_WAKE | HPS_OWN_WRITES) != 0 || options.reserved != 0 {
         return Err(invalid("read struct hps_options: an unknown mode or flag"));

@@ -68,6 +68,8 @@ pub struct Piloted {
 pub struct Verification {
     /// The memory that the account is about.
     pub seen: Seen,
+    /// What came from the pool; None if nothing was to.
+    pub from_pool: Option<Bytes>,
     /// The shares by mechanism, largest first; they add up to [`TreeSample::huge`] of the largest sample.
     pub by: Vec<(By, Bytes)>,
     /// Why the rest was not on huge pages, most easily fixed first; empty if the rest is negligible.
@@ -101,7 +103,8 @@ impl Verification {
         let promoted = piloted.map_or(Bytes(0), |piloted| piloted.promoted);
         let places_text = recipe.places_text();
         let text = placed.map(|placed| placed.text).filter(|_| places_text);
-        Self { by: shares(sample, recipe, placed, promoted), seen, rest, required, text }
+        let from_pool = request.pages.is_reserved().then_some(sample.reserved);
+        Self { by: shares(sample, recipe, placed, promoted), seen, from_pool, rest, required, text }
     }
 
     /// The share of eligible memory that was on huge pages, in percent; None if no memory was eligible.

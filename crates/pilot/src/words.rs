@@ -119,7 +119,11 @@ pub fn mostly_kept(reasons: &BTreeMap<Reason, u64>, most: Option<Reason>) -> Opt
     let known = most.and_then(|most| reasons.get_key_value(&most));
     let (&most, &regions) = known.or_else(|| kept.max_by_key(|&(_, &regions)| regions))?;
     let of_all: u64 = reasons.values().sum();
-    Some(format!("of {} of {}: {}", count(regions), count_of(of_all, "region"), reason(most, Meaning::Walked)))
+    let already = match reasons.get(&Reason::AlreadyHuge) {
+        Some(huge) => format!("{} of them are huge already, ", count(*huge)),
+        None => String::new(),
+    };
+    Some(format!("of {}, {already}{}: {}", count_of(of_all, "region"), count(regions), reason(most, Meaning::Walked)))
 }
 
 /// What is in the way of a region, for people.
@@ -203,7 +207,7 @@ pub fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
             "the program changed the memory after it was observed, so it was left alone",
             "run the command again, which observes anew",
         ),
-        RefusalReason::Exited => ("the process ended", "nothing is left to do"),
+        RefusalReason::Exited => ("the process ended", "run it again on the process that runs now"),
         RefusalReason::NotPermitted => (
             "a capability is missing",
             "it takes CAP_SYS_NICE and, for another user's process, CAP_SYS_PTRACE; `hugepilot doctor` says what is missing",

@@ -24,6 +24,8 @@ const OWN_WINDOWS: usize = 4;
 const CLEARLY: f64 = 0.02;
 /// A program that uses less of a CPU does not show what huge pages do for it.
 const LEAST_CPU: f64 = 0.005;
+/// How often a window in which nothing was done is prolonged by its length before that ends the trial.
+const MOST_PROLONGED: u32 = 3;
 
 /// What the program's memory lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -349,24 +351,34 @@ fn measure(
     began: Nanos,
 ) -> Result<TrialWindow, TrialError> {
     let before = subject.read()?;
-    subject.rest(length)?;
-    let after = subject.read()?;
-    let window = TrialWindow {
-        arm,
-        began_ns: before.at.saturating_sub(began),
-        elapsed_ns: after.at.saturating_sub(before.at),
-        cpu_ns: after.cpu.saturating_sub(before.cpu),
-        work: after.work - before.work,
-        memory_bytes: after.memory,
-        processor: after.processor.zip(before.processor).map(|(after, before)| after.since(before)),
-    };
+    let mut prolonged = 0;
+    loop {
+        subject.rest(length)?;
+        let after = subject.read()?;
+        let window = TrialWindow {
+            arm,
+            began_ns: before.at.saturating_sub(began),
+            elapsed_ns: after.at.saturating_sub(before.at),
+            cpu_ns: after.cpu.saturating_sub(before.cpu),
+            work: after.work - before.work,
+            memory_bytes: after.memory,
+            processor: after.processor.zip(before.processor).map(|(after, before)| after.since(before)),
+        };
+        match failure(&window, rules) {
+            None => return Ok(window),
+            Some(_) if prolonged < MOST_PROLONGED => prolonged += 1,
+            Some(error) => return Err(error),
+        }
+    }
+}
+
+/// Why the window tells nothing.
+fn failure(window: &TrialWindow, rules: &TrialRules) -> Option<TrialError> {
     let cpus = window.cpu_ns.seconds() / window.elapsed_ns.seconds().max(f64::MIN_POSITIVE);
     if cpus < LEAST_CPU {
-        Err(TrialError::Idle(100.0 * cpus))
-    } else if window.work <= 0.0 {
-        Err(TrialError::NoWork(window.elapsed_ns, rules.without_work))
+        Some(TrialError::Idle(100.0 * cpus))
     } else {
-        Ok(window)
+        (window.work <= 0.0).then_some(TrialError::NoWork(window.elapsed_ns, rules.without_work))
     }
 }
 

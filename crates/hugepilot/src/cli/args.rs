@@ -147,7 +147,7 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Observe a process once and put the memory that pays on huge pages
     Promote(PromoteArgs),
-    /// Try huge pages on a running program, with and without by turns, until it is known what they gain
+    /// Try huge pages on a running program, alternating with and without, until the gain is known
     Trial(Box<TrialArgs>),
     /// Undo a promotion: split huge pages and free their empty base pages
     GiveBack(GiveBackArgs),

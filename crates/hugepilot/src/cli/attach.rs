@@ -9,7 +9,7 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules};
-use pilot::machine::{Machine, require};
+use pilot::machine::{Machine, ensure_no_trial, require};
 use pilot::scope::{Matcher, PilotMode, Rule, Scope};
 
 use super::args::AttachArgs;
@@ -25,6 +25,7 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<()> {
     let elsewhere = observe::keep_away_from(pids[0]);
     require::acting(args.watch.tracker)?;
     named.iter().try_for_each(|each| each.target.ensure_huge_pages_enabled())?;
+    named.iter().try_for_each(|each| ensure_no_trial(each.target.process()))?;
     terminal::ensure_read()?;
     let settings = settings(&args.watch, &args.spend, &args.pace, args.budget.max_cpu)?;
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, settings.max_slowdown);

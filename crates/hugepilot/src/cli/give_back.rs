@@ -8,7 +8,7 @@ use kernel::target::Target;
 use observe::TrackerChoice;
 use pilot::act::Outcome;
 use pilot::engine::{Pilot, Settings};
-use pilot::machine::{Machine, require};
+use pilot::machine::{Machine, ensure_no_trial, require};
 
 use super::args::GiveBackArgs;
 use super::{piloted, target, terminal};
@@ -45,6 +45,7 @@ fn through_daemon(args: &GiveBackArgs, target: &Target) -> anyhow::Result<Option
 
 fn give_back_here(args: &GiveBackArgs, target: &Target, stop: &Stop) -> anyhow::Result<()> {
     let pid = target.pid();
+    ensure_no_trial(target.process())?;
     require::acting(TrackerChoice::Auto)?;
     let mut machine = Machine::new(observe::open(TrackerChoice::Auto)?, Slowdown::ASKED_FOR);
     let mut pilot = Pilot::once(&mut machine, Settings::default(), stop.clone());

@@ -45,16 +45,20 @@ fn of_process(args: &HeatArgs, pid: u32) -> anyhow::Result<()> {
     let length = Some(args.length.unwrap_or_default().duration());
     let rhythm = Rhythm { length, max_cpu: args.budget.max_cpu, ..Rhythm::default() };
     let series = Series::new(&mut *tracker, &target, args.options(), rhythm, &stop);
+    let started = Instant::now();
+    let tell_if_early = |observations| {
+        if let Some(length) = args.length.filter(|_| !target.handle().has_exited()) {
+            tell_if_early(length, started.elapsed(), observations, &stop);
+        }
+    };
     if args.pages {
         let counts = count_pages(series)?;
+        tell_if_early(counts.observations());
         terminal::print(&if args.json { json::pages(pid, &counts) } else { counts.text() })?;
         return Ok(());
     }
-    let started = Instant::now();
-    let Moment { heat, .. } = watch(args, series, &mut recorder)?;
-    if let Some(length) = args.length.filter(|_| !target.handle().has_exited()) {
-        tell_if_early(length, started.elapsed(), &stop);
-    }
+    let (Moment { heat, .. }, observations) = watch(args, series, &mut recorder)?;
+    tell_if_early(observations);
     args.pictures.draw(&recorder, format!("{} (process {})", target.name, target.pid()))?;
     terminal::print(&if args.json {
         let smaller = observe::on_smaller_huge_pages(&Root::host(), target.pid(), heat.starts()).ok();
@@ -89,15 +93,17 @@ fn count_pages(series: Series<'_>) -> anyhow::Result<PageCounts> {
     Ok(counts)
 }
 
-/// Observes once, or repeatedly for the time requested; returns the last observation.
-fn watch(args: &HeatArgs, series: Series<'_>, recorder: &mut HeatRecorder) -> anyhow::Result<Moment> {
-    let mut last = None;
+/// Observes once, or repeatedly for the time requested; returns the last observation, and how many there were.
+fn watch(args: &HeatArgs, series: Series<'_>, recorder: &mut HeatRecorder) -> anyhow::Result<(Moment, u64)> {
+    let (mut last, mut observations) = (None, 0);
     for moment in series {
         let moment = moment?;
         if args.pictures.any() {
             recorder.take(&moment);
         }
         last = Some(moment);
+        observations += 1;
     }
-    last.context("stopped by a signal before the first observation; nothing was changed")
+    let last = last.context("stopped by a signal before the first observation; nothing was changed")?;
+    Ok((last, observations))
 }

@@ -14,7 +14,7 @@ use pilot::act::Outcome;
 use pilot::decide::{Decision, GuestMemory, Spent};
 use pilot::engine::{Pilot, Round, candidate};
 use pilot::forecast::{Forecast, Gauged, Gauges};
-use pilot::machine::{Machine, require};
+use pilot::machine::{Machine, ensure_no_trial, require};
 
 use super::args::PromoteArgs;
 use super::forecast::estimator;
@@ -57,6 +57,7 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
         };
     }
     terminal::ensure_read()?;
+    ensure_no_trial(process)?;
     say_if_piloted(process);
     if let Some(expectation) = expectation.filter(|_| !args.json) {
         say_if_fast(expectation.max_slowdown);

@@ -10,6 +10,7 @@ use kernel::target::Target;
 use observe::{ObserveError, Tracker};
 use pilot::machine::require;
 use pilot::series::{Rhythm, Series};
+use pilot::words::count_of;
 use recording::{Moment, Recorder};
 
 use super::args::RecordArgs;
@@ -41,7 +42,7 @@ pub(super) fn record(args: &RecordArgs) -> anyhow::Result<()> {
     }
     observed?;
     if let (Some(length), None) = (args.length.filter(|_| !target.handle().has_exited()), args.every) {
-        tell_if_early(length, started.elapsed(), &stop);
+        tell_if_early(length, started.elapsed(), observations, &stop);
     }
     let report = RecordReport {
         pid: target.pid(),
@@ -80,13 +81,14 @@ fn observe_until_end(
 }
 
 /// Says why observing ended before the time that was asked for.
-pub(super) fn tell_if_early(length: Nanos, elapsed: Duration, stop: &Stop) {
+pub(super) fn tell_if_early(length: Nanos, elapsed: Duration, observations: u64, stop: &Stop) {
     let missing = length.duration().saturating_sub(elapsed);
     if missing > length.duration() / 4 && !stop.requested() {
         terminal::note(&format!(
-            "ended {} early: the next observation would have begun later, so that observing takes no more CPU time than \
-             --max-cpu allows",
-            Nanos::from_duration(missing)
+            "ended {} early, after {}: the next one would have begun too late for observing to take no more CPU time than --max-cpu \
+             allows; raise that, as in --max-cpu 10%, or watch for longer",
+            Nanos::from_duration(missing),
+            count_of(observations, "observation")
         ));
     }
 }

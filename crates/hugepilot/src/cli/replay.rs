@@ -7,6 +7,7 @@ use pilot::decide::{Past, Spent, decide};
 use pilot::engine::Family;
 use pilot::forecast::{Estimator, Forecast, Gauged};
 use pilot::machine::on_this_machine;
+use pilot::words::count_of;
 use recording::{Moment, Recording, RecordingError};
 
 use super::args::ReplayArgs;
@@ -81,7 +82,7 @@ fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
         }
     }
     let Some(moment) = chosen else {
-        bail!("{} holds {observations} observations: choose one of them, from 1", args.file.display());
+        bail!("{} holds {}: choose one of them, from 1", args.file.display(), count_of(observations as u64, "observation"));
     };
     Ok(Wanted { name: recording.name, observations, moment, recorder })
 }

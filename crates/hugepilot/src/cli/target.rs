@@ -141,7 +141,7 @@ fn found(root: &Root, options: &TargetOptions, children: bool) -> anyhow::Result
     let found = Scope::new(vec![rule], Vec::new()).census(root, Instant::now());
     ensure!(
         !found.is_empty(),
-        "no running program is found by that; `hugepilot scan` lists programs, and a process id is taken, too"
+        "no running program matches; `hugepilot scan` lists programs, and a process id is taken, too"
     );
     Ok(found.into_iter().map(|each| each.process.pid).collect())
 }

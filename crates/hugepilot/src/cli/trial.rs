@@ -1,4 +1,4 @@
-//! `hugepilot trial`: huge pages tried on a running program, with and without by turns, until it is known what they gain.
+//! `hugepilot trial`: huge pages tried on a running program, alternating with and without, until the gain is known.
 //!
 //! Owns: switching the program's memory, reading what it has done, and what is left behind. Never touches: the order of windows, or when the answer
 //! is known ([`trial`]).
@@ -322,10 +322,12 @@ fn counted(args: &TrialArgs) -> &str {
 }
 
 fn without_work(args: &TrialArgs) -> &'static str {
-    if args.rate.is_none() && args.prometheus.is_none() {
-        "the program makes no system calls; count its work by a command (--rate) or a metric (--prometheus)"
-    } else {
+    if args.prometheus.is_some() {
         "its number did not grow; a Prometheus server has a new one every 15 to 60 s: give longer windows (--window), or the exporter's own page"
+    } else if args.rate.is_some() {
+        "the number that the command prints did not grow; try again while the program works, or with longer windows (--window)"
+    } else {
+        "the program makes no system calls; count its work by a command (--rate) or a metric (--prometheus)"
     }
 }
 

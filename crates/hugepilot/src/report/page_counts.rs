@@ -32,6 +32,11 @@ pub struct CountRun {
 }
 
 impl PageCounts {
+    /// How many scans were counted.
+    pub fn observations(&self) -> u64 {
+        self.scans
+    }
+
     /// Adds one scan.
     pub fn add(&mut self, heat: &Heat) {
         self.scans += 1;

@@ -206,7 +206,7 @@ pub(super) fn prepared_search() -> Prepared {
         |name, value: &str, why: &str, by| Variable { name, value: value.to_owned(), why: why.to_owned(), by };
     let recipe = Recipe {
         obstacles: vec![Remark {
-            what: "the pool of 2M pages can give out none (it is empty): the program gets ordinary pages".to_owned(),
+            what: "the pool of 2M pages can give out none (it is empty): the program gets transparent huge pages or ordinary ones".to_owned(),
             next_step: Some("hugepilot pool set 2M=512".to_owned()),
         }],
         variables: vec![
@@ -268,6 +268,7 @@ pub(super) fn account_of_a_search() -> Verification {
             last: TreeSample { pool_left: Some(3), ..TreeSample::default() },
             most: largest.could,
         },
+        from_pool: Some(Bytes(2 << 30)),
         by: vec![
             (By::Recipe(vec![heap]), Bytes(3 << 29)),
             (By::Recipe(vec![mmap]), Bytes(1 << 29)),

@@ -48,7 +48,8 @@ fn windows(area: &Area<'_>, report: &TrialReport, minutes: f64) -> Result<(), Dr
     let mut key = ARMS.map(|(_, name, color)| entry(&format!("{name}{placebo}"), color)).to_vec();
     key.extend((!trial.own.is_empty()).then(|| entry("its own base pages, before the first switch", OWN_PAGES)));
     let name = printable(report.name, MOST_NAME);
-    let caption = format!("{name}: {units}{} for each second of CPU time", printable(report.counted, MOST_NAME));
+    let counted = printable(report.counted, MOST_NAME);
+    let caption = format!("{name}: work for each second of CPU time{units}, counted by {counted}");
     let area = headed(area, &caption, &key)?;
     let mut chart = chart(&area, (0.0..minutes, "minutes"), 0.0..most * 1.1 / unit)?;
     let dot = |window: &TrialWindow, color: RGBColor| {
@@ -65,8 +66,8 @@ fn windows(area: &Area<'_>, report: &TrialReport, minutes: f64) -> Result<(), Dr
 /// Keeps the labels of the axis short.
 fn unit_of(most: f64) -> (f64, &'static str) {
     match most {
-        _ if most >= 1e6 => (1e6, "million "),
-        _ if most >= 1e4 => (1e3, "thousand "),
+        _ if most >= 1e6 => (1e6, ", in millions"),
+        _ if most >= 1e4 => (1e3, ", in thousands"),
         _ => (1.0, ""),
     }
 }

@@ -61,7 +61,7 @@ fn several_programs_are_explained_and_watched_together() {
     missing.assert_fails_with(&["no process 4194999 here"]);
     assert!(missing.stdout.is_empty(), "nothing is begun: {missing:?}");
     hugepilot("explain --user nobody-of-that-name").assert_fails_with(&["there is no user 'nobody-of-that-name'"]);
-    hugepilot("explain --unit none-of-that-name").assert_fails_with(&["no running program is found by that"]);
+    hugepilot("explain --unit none-of-that-name").assert_fails_with(&["no running program matches"]);
 }
 
 fn each_reason_is_told() {

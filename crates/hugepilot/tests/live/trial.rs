@@ -10,6 +10,7 @@ use crate::support::{Cgroup, Program, binary, hugepilot, list, number, program_c
 crate::trials!(
     memory_is_switched_by_turns_and_left_as_asked,
     a_signal_leaves_memory_as_it_was_found,
+    nobody_else_moves_the_memory_meanwhile,
     what_a_killed_trial_left_is_given_back,
     a_trial_after_a_killed_one_knows_what_that_had_found,
     a_placebo_switches_nothing,
@@ -137,6 +138,18 @@ fn a_signal_leaves_memory_as_it_was_found() {
     program.assert_unharmed();
 }
 
+fn nobody_else_moves_the_memory_meanwhile() {
+    let program = Program::start("map=32M fill ready read=all");
+    let child = begun(&program, "--for 1m");
+    for command in ["promote", "give-back", "attach --for 1s", "trial --rate true"] {
+        let (name, options) = command.split_once(' ').unwrap_or((command, ""));
+        hugepilot(&format!("{name} {} {options}", program.pid))
+            .assert_fails_with(&["a trial of process", "wait for its end"]);
+    }
+    send(child.id(), Signal::INT);
+    child.wait_with_output().expect("it ends");
+}
+
 fn what_a_killed_trial_left_is_given_back() {
     let mut program = Program::start("map=32M fill ready read=all");
     let mut child = begun(&program, "");
@@ -186,7 +199,7 @@ fn a_program_is_found_by_its_name() {
     assert_eq!(number(&json, "pid"), u64::from(program.pid));
     let nobody = found("hpt-nobody");
     assert_eq!(nobody.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&nobody.stderr).contains("no running program is found by that"), "{nobody:?}");
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("no running program matches"), "{nobody:?}");
 }
 
 /// A placebo's report on whatever program these options find.

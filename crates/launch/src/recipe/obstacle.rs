@@ -98,7 +98,9 @@ fn given_out(context: Context<'_>, pool: &Pool) -> Remark {
     let found = if pool.total == 0 { "it is empty".to_owned() } else { found };
     let more = (GIANT_PAGE / pool.page_size.0).max(1);
     Remark::new(
-        format!("the pool of {pages} pages can give out none ({found}): the program gets ordinary pages"),
+        format!(
+            "the pool of {pages} pages can give out none ({found}): the program gets transparent huge pages or ordinary ones"
+        ),
         format!("hugepilot pool set {pages}={}", pool.total.saturating_add(more)),
     )
 }

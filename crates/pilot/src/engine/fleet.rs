@@ -506,7 +506,10 @@ impl Fleet {
             Err(_) if pilot.stop.requested() => {}
             Err(error) => {
                 tracing::debug!(pid = process.pid, "left alone for a while: {error:#}");
-                member.left_alone = pilot.world.lives(process).then(|| format!("{error:#}"));
+                // Its memory goes before it counts as ended.
+                let ends = matches!(error.downcast_ref(), Some(ObserveError::Exited { .. }));
+                let tells = pilot.world.lives(process) && !(ends && member.scanned_at.is_some());
+                member.left_alone = tells.then(|| format!("{error:#}"));
                 member.wait_longer(pilot.now());
             }
         }

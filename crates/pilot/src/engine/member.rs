@@ -86,6 +86,8 @@ pub(super) struct Member {
     /// Before anything was promoted. A program's first moments say nothing.
     pub(super) first: Option<Snapshot>,
     pub(super) acted: bool,
+    /// Whether something was promoted since the last scan: how it walks now is not known.
+    acted_since_scan: bool,
     pub(super) last: Option<Snapshot>,
     /// Why the last scan of it failed.
     pub(super) left_alone: Option<String>,
@@ -135,6 +137,7 @@ impl Member {
             address_space: None,
             first: None,
             acted: false,
+            acted_since_scan: false,
             last: None,
             left_alone: None,
             past: Past::default(),
@@ -156,7 +159,10 @@ impl Member {
             left_alone: self.left_alone.as_deref(),
             reasons: &self.reasons,
             before: self.first,
-            after: self.last,
+            after: self.last.map(|last| Snapshot {
+                walks_per_second: last.walks_per_second.filter(|_| !self.acted_since_scan),
+                ..last
+            }),
         }
     }
 
@@ -292,6 +298,7 @@ impl Member {
         self.growth.retain(|start, _| heat.regions.binary_search_by_key(start, |region| region.start).is_ok());
         let now = pilot.now();
         self.scanned_at = Some(now);
+        self.acted_since_scan = false;
         self.is_awaited = false;
         self.next_poll = now + POLL_INTERVAL;
         self.trend = Trend::after(&heat, pilot.now());
@@ -395,6 +402,7 @@ impl Member {
         self.unfinished = Unfinished::of(&heat, plan, acted.results.len(), missing);
         self.remember(plan.promotions(), &acted.results, pilot.now());
         let has_promoted = acted.results.iter().any(RegionResult::is_done);
+        self.acted_since_scan |= has_promoted;
         if has_promoted && !std::mem::replace(&mut self.acted, true) {
             self.first = before;
         }

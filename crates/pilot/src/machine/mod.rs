@@ -46,7 +46,7 @@ pub use prepare::Preparation;
 pub use record::PromotionRecord;
 pub use reporting::ReportingHeldBack;
 pub use trial::{collapse_times, frees_empty_pages};
-pub use trial_mark::{FoundOn, TrialMark, WrittenMark};
+pub use trial_mark::{FoundOn, TrialMark, WrittenMark, ensure_no_trial};
 
 /// This machine, observed with one tracker.
 pub struct Machine {

@@ -52,10 +52,7 @@ impl TrialMark {
         let path = path(process);
         let mut file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let pid = process.pid;
-            return Err(io::Error::other(format!(
-                "a trial of process {pid} is under way: wait for its end, or end it"
-            )));
+            return Err(under_way(process));
         }
         let mut left = String::new();
         Read::by_ref(&mut file).take(LONGEST).read_to_string(&mut left)?;
@@ -94,6 +91,19 @@ impl Drop for WrittenMark {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Errors: a trial of the process is under way; whoever moves its memory meanwhile would spoil what the trial measures, and leave memory on what nobody
+/// chose.
+pub fn ensure_no_trial(process: Process) -> io::Result<()> {
+    match File::open(path(process)) {
+        Ok(file) if flock(&file, FlockOperation::NonBlockingLockShared).is_err() => Err(under_way(process)),
+        _ => Ok(()),
+    }
+}
+
+fn under_way(process: Process) -> io::Error {
+    io::Error::other(format!("a trial of process {} is under way: wait for its end, or end it", process.pid))
 }
 
 /// Removes the mark of a trial that was killed; that of one under way stays.

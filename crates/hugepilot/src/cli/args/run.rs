@@ -76,7 +76,7 @@ pub struct LaunchOptions {
     /// Stacks stay on ordinary pages, always: they are small, grow page by page, and each would take a huge page of its own
     #[arg(long, value_name = "no", value_parser = ["no"], requires = "pages", help_heading = FROM_THE_START)]
     pub stack: Option<String>,
-    /// Exit with status 3 if less than so much of the memory that could be huge was, and the program itself succeeded
+    /// Exit with status 3 if less than so much of the memory that could be huge was, on whatever kind, and the program itself succeeded
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, requires = "pages", help_heading = FROM_THE_START)]
     pub require: Option<f64>,
     /// Print the environment and arguments with a reason for each, as lines for a shell or, with =systemd, for a unit; starts nothing and needs no root

@@ -114,14 +114,16 @@ pub fn account(report: &LaunchReport) -> String {
         ),
         Some(_) => {
             let sums = sums(sample.processes);
-            let share = percent(sample.huge().0 as f64, sample.could.0 as f64);
+            // Smaller huge pages count beyond whole regions of 2 MiB, too.
+            let could = sample.could.max(sample.huge());
+            let share = percent(sample.huge().0 as f64, could.0 as f64);
+            let from_pool = account.from_pool.map_or(String::new(), |bytes| format!(", {bytes} of it from the pool"));
             let by: Vec<String> = account.by.iter().map(|(by, bytes)| format!("{bytes} {}", who(by))).collect();
             let smaller = sample.smaller.filter(|smaller| *smaller > Bytes(0));
             let smaller = smaller.map_or(String::new(), |smaller| format!("; {smaller} of it on pages below 2 MiB"));
             let by = if by.is_empty() { String::new() } else { format!(": {}", by.join(", ")) };
             lines.push(format!(
-                "of {} that could be huge {} ({share}) was{sums}{by}{smaller}",
-                sample.could,
+                "of {could} that could be huge {} ({share}) was{from_pool}{sums}{by}{smaller}",
                 sample.huge()
             ));
         }
@@ -181,7 +183,7 @@ fn why(reason: &NotHugeReason) -> String {
         }
         NotHugeReason::NotPiloted => "only the pilot would reach it, and it did not run".to_owned(),
         NotHugeReason::Unknown => {
-            "not known why; it may come in pieces too small for a huge page, or be mapped past every mechanism, and be walked too little for \
+            "unknown; perhaps it came in pieces too small for a huge page, or bypassed what this was started with, and was walked too little for \
              the pilot"
                 .to_owned()
         }
@@ -234,6 +236,7 @@ mod tests {
         insta::assert_snapshot!(told(&account_of_it));
         let nothing = Verification {
             seen: Default::default(),
+            from_pool: None,
             by: Vec::new(),
             rest: Vec::new(),
             required: Some(90.0),

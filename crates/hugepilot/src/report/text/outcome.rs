@@ -91,9 +91,7 @@ const MOST_LEFT_ALONE: usize = 3;
 /// refusal is shown; JSON has all.
 pub fn pilot_summary(report: &PilotReport) -> String {
     let outcome = report.outcome;
-    let walks = |snapshot: &Option<Snapshot>| {
-        snapshot.and_then(|snapshot| snapshot.walks_per_second).map_or("unknown".to_owned(), rate)
-    };
+    let walks = |snapshot: &Option<Snapshot>| snapshot.and_then(|snapshot| snapshot.walks_per_second).map(rate);
     let huge = report.after.map_or("an unknown amount".to_owned(), |after| after.huge.to_string());
     let if_any = |regions, done| if regions > 0 { format!(", {} {done}", count(regions)) } else { String::new() };
     let given_back = if_any(report.given_back, "given back");
@@ -103,7 +101,7 @@ pub fn pilot_summary(report: &PilotReport) -> String {
     let mut lines = match (report.before, report.too_small) {
         (None, Some(most)) => {
             vec![format!(
-                "too small to be observed: no process had more than {most} resident, pools' pages not counted"
+                "too small to be observed: no process had more than {most} resident when that was checked, pools' pages not counted"
             )]
         }
         (None, None) if report.left_alone.is_empty() => {
@@ -111,9 +109,13 @@ pub fn pilot_summary(report: &PilotReport) -> String {
         }
         (None, None) => Vec::new(),
         (Some(_), _) => vec![
-            format!("page walks {} before, {} after{sums}", walks(&report.before), walks(&report.after)),
             format!(
-                "{huge} on huge pages, {} promoted{given_back}{lost}{refused}",
+                "page walks {} before, {} after{sums}",
+                walks(&report.before).unwrap_or("unknown".to_owned()),
+                walks(&report.after).unwrap_or("not observed".to_owned())
+            ),
+            format!(
+                "{huge} on huge pages when last observed, {} promoted{given_back}{lost}{refused}",
                 count_of(outcome.applied, "region")
             ),
             format!("memory grown by {}", report.growth),
@@ -288,11 +290,11 @@ mod tests {
         assert!(alone.starts_with("hugepilot: left alone: process 7 runs a virtual machine\n"), "{alone}");
         let reasons = BTreeMap::from([(Reason::AlreadyHuge, 90), (Reason::LivesInTlb, 40), (Reason::NotWalked, 3)]);
         let kept = pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, ..report });
-        assert!(kept.contains("hugepilot: nothing was promoted; of 40 of 133 regions: the process gains"), "{kept}");
+        assert!(kept.contains("hugepilot: nothing was promoted; of 133 regions, 40: the process gains"), "{kept}");
         let mostly_kept = Some(Reason::NotWalked);
         let kept =
             pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, mostly_kept, ..report });
-        assert!(kept.contains("nothing was promoted; of 3 of 133 regions: no page walk"), "{kept}");
+        assert!(kept.contains("nothing was promoted; of 133 regions, 3: no page walk"), "{kept}");
         assert!(!pilot_summary(&PilotReport { reasons: &reasons, ..report }).contains("nothing was promoted"));
     }
 }

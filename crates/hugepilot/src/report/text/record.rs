@@ -1,6 +1,6 @@
 //! A recording that was made, and how to show it.
 
-use pilot::words::count;
+use pilot::words::count_of;
 
 use crate::report::RecordReport;
 
@@ -8,8 +8,8 @@ use crate::report::RecordReport;
 pub fn record(report: &RecordReport) -> String {
     let RecordReport { pid, name, observations, elapsed, size, path } = report;
     format!(
-        "{observations} observations of process {pid} ({name}) over {elapsed}: {size} in {path}\nshow them with: hugepilot replay {path}\n",
-        observations = count(*observations),
+        "{observations} of process {pid} ({name}) over {elapsed}: {size} in {path}\nshow them with: hugepilot replay {path}\n",
+        observations = count_of(*observations, "observation"),
         path = path.display()
     )
 }

@@ -8,6 +8,9 @@ use super::joined;
 use super::plan::gain;
 use crate::report::{SYSTEM_CALLS, TrialReport};
 
+/// Pairs in which most gains that are worth it are found.
+const ENOUGH_PAIRS: u64 = 8;
+
 /// The outcome.
 pub fn trial(report: &TrialReport) -> String {
     let mut lines = vec![verdict(report)];
@@ -127,6 +130,7 @@ fn verdict(report: &TrialReport) -> String {
                 false => format!("{who}: no gain ({range}){memory}: leave it on base pages{missed}"),
             }
         }
+        TrialVerdict::Unknown { change: None, .. } if report.is_over => too_few_pairs(report, &who),
         TrialVerdict::Unknown { change, noise, more_ns } => {
             let noise = noise.map_or("too few pairs of windows".to_owned(), |noise| {
                 format!("pairs of windows differ by {:.1} %", 100.0 * noise)
@@ -142,6 +146,18 @@ fn verdict(report: &TrialReport) -> String {
             format!("{who}: cannot tell: {noise}{so_far}{more}")
         }
     }
+}
+
+/// So few pairs say nothing, however alike they are.
+fn too_few_pairs(report: &TrialReport, who: &str) -> String {
+    let (pairs, elapsed) = (report.trial.by_cpu.pairs(), report.trial.elapsed);
+    let enough = Nanos(elapsed.0 / pairs.max(1) as u64 * ENOUGH_PAIRS);
+    format!(
+        "{who}: cannot tell: there was time for {} of windows, and an answer takes four or more; give it longer (--for {}), or let memory move \
+         faster (--max-slowdown 25%)",
+        self::pairs(pairs),
+        minutes(enough)
+    )
 }
 
 /// Of a trial in which nothing was switched.
