@@ -291,7 +291,7 @@ extern "C" {
 // `-EIO` the daemon does not answer; `-EAGAIN` no thread can be had; with `HPS_OWN_WRITES` also `-ENOSYS`, `-EPERM` this process cannot watch its
 // own writes. `hps_error` explains it. If the daemon goes away later, the library waits for the next one.
 //
-// # Safety
+// Requires:
 //
 // `options` is NULL, for the defaults, or points to a `struct hps_options` whose pointers are NULL or valid.
 int hps_enable_track(const struct hps_options *options);
@@ -308,7 +308,7 @@ int hps_disable_track(void);
 //
 // Returns 0, or `-EINVAL`: the size is of no known version.
 //
-// # Safety
+// Requires:
 //
 // `functions` is NULL or points to a `struct hps_functions`, whose functions may be called with its context, on any thread and one at a
 // time, until tracking ended or others were set.
@@ -323,7 +323,7 @@ int hps_set_functions(const struct hps_functions *functions);
 // another thread waits, the library's own with `HPS_HANDLE`; `-EPERM`, `-EPROTO` a daemon that has come back refuses; `-EPROTO` also: its
 // lists cannot be read, because it is of another release, and it is asked again in ten minutes.
 //
-// # Safety
+// Requires:
 //
 // `report` is NULL or points to a `struct hps_report`.
 int hps_wait_signal(int64_t limit_ms,
@@ -331,7 +331,7 @@ int hps_wait_signal(int64_t limit_ms,
 
 // The default rule: `HPS_CONVERT` for a region of which at least a quarter is active, `HPS_COMPACT` for any other.
 //
-// # Safety
+// Requires:
 //
 // `region` points to a `struct hps_region`, of which the pages are not read.
 int hps_judge(const struct hps_region *region);
@@ -344,7 +344,7 @@ int hps_judge(const struct hps_region *region);
 //
 // Returns 0 and the arena in `arena`, which is the application's until `hps_arena_destroy`; or `-EINVAL`, `-ENOMEM`.
 //
-// # Safety
+// Requires:
 //
 // `arena` points to a pointer.
 int hps_arena_create(uint64_t bytes,
@@ -353,7 +353,7 @@ int hps_arena_create(uint64_t bytes,
 
 // Allocates `bytes` from an arena, aligned to 16, contents undefined. Returns NULL if the arena has no room, or the machine no memory.
 //
-// # Safety
+// Requires:
 //
 // `arena` was created and not destroyed.
 void *hps_arena_alloc(struct hps_arena *arena,
@@ -363,21 +363,21 @@ void *hps_arena_alloc(struct hps_arena *arena,
 //
 // Returns 0, or `-EINVAL`: no live allocation of this arena begins there; nothing was done.
 //
-// # Safety
+// Requires:
 //
 // `arena` was created and not destroyed.
 int hps_arena_free(struct hps_arena *arena, void *piece);
 
 // Writes the state of an arena to `info`. Returns 0, or `-EINVAL` for NULL.
 //
-// # Safety
+// Requires:
 //
 // `arena` was created and not destroyed, and `info` points to a `struct hps_arena_info`.
 int hps_arena_get_info(const struct hps_arena *arena, struct hps_arena_info *info);
 
 // Returns the memory of an arena to the machine, with all of its allocations.
 //
-// # Safety
+// Requires:
 //
 // `arena` is NULL, or was created and not destroyed, and none of its allocations is used any more.
 void hps_arena_destroy(struct hps_arena *arena);
@@ -396,7 +396,7 @@ void hps_arena_destroy(struct hps_arena *arena);
 // has its rights by `setcap`; `-ENOMEM` too little memory, or too few pages of the colors that may be used, or before Linux 6.8 too many
 // mappings. `hps_error` says it in words.
 //
-// # Safety
+// Requires:
 //
 // `options` points to a `struct hps_color_options` whose pointer is NULL or valid, and `arena` to a pointer.
 int hps_color_create(const struct hps_color_options *options,
@@ -404,7 +404,7 @@ int hps_color_create(const struct hps_color_options *options,
 
 // Writes to `info` where colored memory lies; needs no privilege. Returns 0, or `-EINVAL` for NULL.
 //
-// # Safety
+// Requires:
 //
 // `arena` was created and not destroyed, and `info` points to a `struct hps_color_info`.
 int hps_color_get_info(const struct hps_color_arena *arena, struct hps_color_info *info);
@@ -414,7 +414,7 @@ int hps_color_get_info(const struct hps_color_arena *arena, struct hps_color_inf
 //
 // Returns 0, or `-EINVAL` for NULL; `-EPERM`, `-EACCES` page frames are hidden, as from a process that has dropped CAP_SYS_ADMIN.
 //
-// # Safety
+// Requires:
 //
 // `arena` was created and not destroyed, and `verified` points to a `struct hps_color_verified`.
 int hps_color_verify(const struct hps_color_arena *arena,
@@ -422,7 +422,7 @@ int hps_color_verify(const struct hps_color_arena *arena,
 
 // Returns colored memory to the machine.
 //
-// # Safety
+// Requires:
 //
 // `arena` is NULL, or was created and not destroyed, and nobody uses its memory any more.
 void hps_color_destroy(struct hps_color_arena *arena);
@@ -443,7 +443,7 @@ const char *hps_error(void);
 // contiguous memory, too small a pool, or too little memory; `-ENOSYS` there are no such pages; `-EINVAL` no memory has that size, or an option is
 // out of range; `-EIO` anything else. `hps_error` says it in words.
 //
-// # Safety
+// Requires:
 //
 // `options` is NULL or points to a `struct hps_large_options`, and `large` points to a pointer.
 int hps_large_alloc(uint64_t bytes,
@@ -452,7 +452,7 @@ int hps_large_alloc(uint64_t bytes,
 
 // Writes to `info` what was allocated. Returns 0, or `-EINVAL` for NULL.
 //
-// # Safety
+// Requires:
 //
 // `large` is NULL, or memory that was allocated and not freed, and `info` is NULL or points to a `struct hps_large_info`.
 int hps_large_get_info(const struct hps_large *large,
@@ -460,7 +460,7 @@ int hps_large_get_info(const struct hps_large *large,
 
 // Returns the memory to the machine.
 //
-// # Safety
+// Requires:
 //
 // `large` is NULL, or memory that was allocated and not freed, and nobody uses it any more.
 void hps_large_free(struct hps_large *large);

@@ -119,11 +119,13 @@ pub fn mostly_kept(reasons: &BTreeMap<Reason, u64>, most: Option<Reason>) -> Opt
     let known = most.and_then(|most| reasons.get_key_value(&most));
     let (&most, &regions) = known.or_else(|| kept.max_by_key(|&(_, &regions)| regions))?;
     let of_all: u64 = reasons.values().sum();
-    let already = match reasons.get(&Reason::AlreadyHuge) {
-        Some(huge) => format!("{} of them are huge already, ", count(*huge)),
-        None => String::new(),
+    let which = match reasons.get(&Reason::AlreadyHuge) {
+        Some(huge) => {
+            format!("{} of {} are huge already; {} others", count(*huge), count_of(of_all, "region"), count(regions))
+        }
+        None => format!("{} of {}", count(regions), count_of(of_all, "region")),
     };
-    Some(format!("of {}, {already}{}: {}", count_of(of_all, "region"), count(regions), reason(most, Meaning::Walked)))
+    Some(format!("{which}: {}", reason(most, Meaning::Walked)))
 }
 
 /// What is in the way of a region, for people.
@@ -150,13 +152,17 @@ pub fn why(why: Why) -> &'static str {
     match why {
         Why::NeverTouched => "never touched, so nothing is there",
         Why::Obstacle(in_the_way) => obstacle(in_the_way),
-        Why::SwitchedOff => "the process switched huge pages off for itself (PR_SET_THP_DISABLE)",
+        Why::SwitchedOff => {
+            "the process switched huge pages off for itself (PR_SET_THP_DISABLE), as Redis does unless told `disable-thp no`, and MariaDB always"
+        }
         Why::Shared => "shared by fork or merged by KSM",
         Why::LazilyFreed => "holds memory that the program gave back (MADV_FREE)",
         Why::SettingNever => {
             "the kernel's setting for this kind of memory is `never` (transparent_hugepage/enabled; shmem_enabled for shared memory)"
         }
-        Why::NotAskedFor => "the program does not ask for huge pages, which the setting `madvise` wants",
+        Why::NotAskedFor => {
+            "the program does not ask for huge pages, which their setting wants (transparent_hugepage/enabled at `madvise`; for shared memory shmem_enabled at `advise`)"
+        }
         Why::Holes => "it was touched piece by piece, and not all of it",
         Why::NotYet => "nothing forbids it: khugepaged has not come by, or found no contiguous memory",
     }
@@ -201,7 +207,7 @@ pub fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
         RefusalReason::Busy => ("pages of the region were busy at every try", "try again"),
         RefusalReason::MappedByOthers => (
             "other processes map the same huge page, which the kernel does not split then",
-            "restart the program to have it on base pages again; its memory is the same for all of its processes",
+            "if a child by fork maps it, such as a snapshot's, give back again when that has ended; memory that a program's processes share goes back with their restart",
         ),
         RefusalReason::Changed => (
             "the program changed the memory after it was observed, so it was left alone",

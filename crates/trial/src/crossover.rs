@@ -119,6 +119,9 @@ pub enum TrialError {
     /// It ran, and nothing was counted.
     #[error("no work was counted in a window of {0}: {1}")]
     NoWork(Nanos, &'static str),
+    /// The limit passed while memory was switched.
+    #[error("time is up")]
+    TimeIsUp,
     /// Anything else.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
@@ -129,7 +132,7 @@ pub enum TrialError {
 pub struct TrialRules {
     /// How long a window is; None for as long as it takes to switch, so that half of the time is measured.
     pub window: Option<Nanos>,
-    /// The trial ends after the pair during which this has passed.
+    /// The trial ends after the pair during which this has passed; whoever switches memory may end it then, too ([`TrialError::TimeIsUp`]).
     pub limit: Nanos,
     /// How far the ends of the interval may lie from the middle, as a share of the speed; None to end once the answer is known.
     pub precision: Option<f64>,
@@ -249,7 +252,15 @@ pub fn run(
 ) -> (Trial, TrialEnd) {
     let mut trial = Trial::default();
     let ended = go_on(subject, rules, random, progress, &mut trial);
-    (trial, ended.unwrap_or_else(TrialEnd::Failed))
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(TrialError::TimeIsUp) => {
+            trial.elapsed = trial.elapsed.max(rules.limit);
+            TrialEnd::TimeIsUp
+        }
+        Err(error) => TrialEnd::Failed(error),
+    };
+    (trial, ended)
 }
 
 fn go_on(

@@ -150,6 +150,7 @@ pub enum Command {
     /// Try huge pages on a running program, alternating with and without, until the gain is known
     Trial(Box<TrialArgs>),
     /// Undo a promotion: split huge pages and free their empty base pages
+    #[command(alias = "undo")]
     GiveBack(GiveBackArgs),
     /// Start a program and pilot it while it runs
     Run(RunArgs),

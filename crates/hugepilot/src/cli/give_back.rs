@@ -77,6 +77,13 @@ fn judge(pid: u32, outcome: &Outcome, stop: &Stop) -> anyhow::Result<()> {
     if outcome.tried > 0 && outcome.applied == 0 {
         bail!("the kernel refused all {} regions of process {pid}, for the reasons above", outcome.tried);
     }
+    if outcome.applied < outcome.tried {
+        bail!(
+            "the kernel refused {} of {} regions of process {pid}, for the reasons above",
+            outcome.tried - outcome.applied,
+            outcome.tried
+        );
+    }
     if stop.requested() {
         bail!("stopped by a signal; {} regions were not reached, run the command again for them", outcome.not_reached);
     }

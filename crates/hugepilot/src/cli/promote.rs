@@ -72,6 +72,7 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
     let guest_after = after.as_ref().and_then(|after| after.guest.as_ref());
     let report = PromoteReport {
         plan: &round.plan,
+        processes: round.family.processes,
         outcome: &outcome,
         before: before.snapshot,
         after: after.as_ref().map(|after| after.snapshot),
@@ -108,7 +109,7 @@ fn show_plan(
 }
 
 /// What promoting should take, estimated from collapses of our own memory; None if nothing is promoted, or no collapse could be tried.
-fn expect(round: &Round, pilot: &mut Pilot<'_>) -> Option<Expectation> {
+pub(super) fn expect(round: &Round, pilot: &mut Pilot<'_>) -> Option<Expectation> {
     let regions = round.plan.promotions().count() as u64;
     let times = (regions > 0).then(|| pilot.collapse_times())??;
     let takes = |decision: &Decision| {

@@ -82,7 +82,11 @@ fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
         }
     }
     let Some(moment) = chosen else {
-        bail!("{} holds {}: choose one of them, from 1", args.file.display(), count_of(observations as u64, "observation"));
+        bail!(
+            "{} holds {}: choose one of them, from 1",
+            args.file.display(),
+            count_of(observations as u64, "observation")
+        );
     };
     Ok(Wanted { name: recording.name, observations, moment, recorder })
 }

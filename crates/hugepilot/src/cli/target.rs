@@ -141,7 +141,8 @@ fn found(root: &Root, options: &TargetOptions, children: bool) -> anyhow::Result
     let found = Scope::new(vec![rule], Vec::new()).census(root, Instant::now());
     ensure!(
         !found.is_empty(),
-        "no running program matches; `hugepilot scan` lists programs, and a process id is taken, too"
+        "no running program matches {}; `hugepilot scan` lists programs, `--name 'redis*'` takes a pattern, and a process id is taken, too",
+        options.told()
     );
     Ok(found.into_iter().map(|each| each.process.pid).collect())
 }

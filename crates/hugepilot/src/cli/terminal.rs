@@ -75,7 +75,9 @@ pub(super) fn say_error(error: &anyhow::Error) {
 
 /// Explains the one pause in commands that estimate a gain.
 pub(super) fn say_measuring() {
-    note("measuring what a page walk costs here: some seconds, once until the machine is restarted");
+    note(
+        "measuring what a page walk costs here: some seconds, once until the machine is restarted; again if the machine was too busy",
+    );
 }
 
 /// Errors: nobody can read standard output any more; then nothing must be changed, because nobody would see it.

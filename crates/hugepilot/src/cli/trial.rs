@@ -31,6 +31,7 @@ use trial::{
 
 use super::args::{LeaveIn, NumberIs, TrialArgs};
 use super::forecast::estimator;
+use super::promote::expect;
 use super::settings::settings;
 use super::target::{self, Named};
 use super::{piloted, terminal};
@@ -42,6 +43,8 @@ const OBSERVATIONS: usize = 3;
 const USED_AGAIN: Duration = Duration::from_secs(1);
 /// From one reading to the next while it is found out what a number is.
 const BETWEEN: Nanos = Nanos(500_000_000);
+/// Windows are as long as switching takes, up to this.
+const LONGEST_USUAL_WINDOW: Nanos = Nanos(10_000_000_000);
 
 pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     let Named { target, has_children } = target::find_one(&args.target)?;
@@ -79,7 +82,9 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         longest_stall: Nanos(0),
         placebo: args.placebo,
         began: Instant::now(),
+        until: Some(Instant::now() + args.limit.duration()),
     };
+    say_how_long(&mut tried, args);
     let rules = TrialRules {
         window: args.window,
         limit: args.limit,
@@ -245,9 +250,38 @@ fn what_to_try(
     )
 }
 
+/// Says what a pair of windows takes, and whether there is time for enough of them.
+fn say_how_long(tried: &mut Tried<'_>, args: &TrialArgs) {
+    if tried.placebo || args.json {
+        return;
+    }
+    let Some(expectation) = expect(&tried.round, &mut tried.pilot) else { return };
+    let pair =
+        Nanos(expectation.elapsed.0 + 2 * args.window.unwrap_or(expectation.elapsed.min(LONGEST_USUAL_WINDOW)).0);
+    terminal::note(&format!(
+        "each pair of windows moves {} to huge pages and back, in about {pair}, longer on a busy machine; the answer takes four pairs or more",
+        Bytes(expectation.regions * HUGE_PAGE)
+    ));
+    if Nanos(4 * pair.0) > args.limit {
+        terminal::note(&format!(
+            "that may be too much for {}: give it longer (--for), try less (--max-huge), or let memory move faster (--max-slowdown 25%)",
+            args.limit
+        ));
+    }
+}
+
 /// Promotes one region and splits it again. Errors: the kernel leaves it huge, as it does where several processes map the same memory.
 fn ensure_splits(pilot: &mut Pilot<'_>, process: Process, round: &Round) -> anyhow::Result<()> {
     let Some(region) = round.plan.promotions().next().map(|decision| decision.start) else { return Ok(()) };
+    let pid = process.pid;
+    if round.family.processes > 1 && round.plan.promotions().all(|decision| round.heat.is_shared(decision.start)) {
+        bail!(
+            "{} processes share the memory of process {pid} that would pay, and the kernel does not split huge pages that several map, so it cannot be \
+             tried by turns; nothing was changed. `hugepilot promote {pid} --children` promotes it until its processes restart; compare what the \
+             program does before and after",
+            round.family.processes
+        );
+    }
     let mut one = pilot.plan_again(process, round)?;
     one.plan.decisions.retain(|decision| decision.start == region);
     pilot.act(process, &one, &mut |_| ())?;
@@ -256,7 +290,6 @@ fn ensure_splits(pilot: &mut Pilot<'_>, process: Process, round: &Round) -> anyh
     pilot.give_back(process, &[region], &Stop::default(), &mut |_| ());
     rested?;
     let heat = pilot.world.survey(process)?;
-    let pid = process.pid;
     if heat.regions.iter().any(|found| found.start == region && found.huge) {
         bail!(
             "the kernel does not split the huge page at {region} again, as where several processes map the same memory, so the memory of process {pid} \
@@ -346,6 +379,8 @@ struct Tried<'a> {
     longest_stall: Nanos,
     placebo: bool,
     began: Instant,
+    /// Promoting goes on no longer; None while memory is left as it should be.
+    until: Option<Instant>,
 }
 
 /// What the processor counts of the program, and of children that it forks meanwhile.
@@ -380,6 +415,7 @@ impl Tried<'_> {
     fn leave(&mut self, arm: Arm) -> anyhow::Result<()> {
         if self.lies_on != arm && self.pilot.world.lives(self.process) {
             self.pilot.stop = Stop::default();
+            self.until = None;
             self.switch(arm)
                 .context("its memory could not be left as intended; `hugepilot give-back` undoes what was promoted")?;
         }
@@ -389,10 +425,21 @@ impl Tried<'_> {
     fn promote(&mut self) -> Result<(), TrialError> {
         let failed = |error: observe::ObserveError| TrialError::Other(error.into());
         let round = self.pilot.plan_again(self.process, &self.round).map_err(failed)?;
-        let outcome = self.pilot.act(self.process, &round, &mut |_| ()).map_err(failed)?;
+        let (until, late, signals) = (self.until, Stop::default(), self.pilot.stop.clone());
+        self.pilot.stop = signals.or(&late);
+        let acted = self.pilot.act(self.process, &round, &mut |_| {
+            if until.is_some_and(|until| Instant::now() > until) {
+                late.request();
+            }
+        });
+        self.pilot.stop = signals;
+        let outcome = acted.map_err(failed)?;
         let longest = outcome.waited.map_or(outcome.longest, |waited| waited.longest);
         self.longest_stall = self.longest_stall.max(longest);
         self.pilot.stop.check().map_err(|_| TrialError::Stopped)?;
+        if late.requested() && outcome.not_reached > 0 {
+            return Err(TrialError::TimeIsUp);
+        }
         if outcome.applied == 0 {
             let why = format!("none of {} regions could be promoted; `hugepilot promote` says why", outcome.tried);
             return Err(TrialError::Other(why.into()));

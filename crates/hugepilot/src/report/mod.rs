@@ -206,11 +206,13 @@ pub struct ScanReport<'a> {
 pub struct PromoteReport<'a> {
     /// The plan that was carried out.
     pub plan: &'a Plan,
+    /// Processes that share its memory, itself included.
+    pub processes: u64,
     /// Its outcome.
     pub outcome: &'a Outcome,
     /// The process before.
     pub before: Snapshot,
-    /// The process afterwards; None if it has ended.
+    /// The process afterwards; None if it has ended, or a signal ended the command.
     pub after: Option<Snapshot>,
     /// Wall time of the whole command, both observations included.
     pub elapsed: Nanos,

@@ -311,7 +311,15 @@ pub(super) fn outcome() -> Outcome {
 
 /// A promotion with this outcome.
 pub(super) fn promotion<'a>(plan: &'a Plan, outcome: &'a Outcome) -> PromoteReport<'a> {
-    PromoteReport { plan, outcome, before: BEFORE, after: Some(AFTER), elapsed: Nanos(1_500_000_000), guest: None }
+    PromoteReport {
+        plan,
+        processes: 1,
+        outcome,
+        before: BEFORE,
+        after: Some(AFTER),
+        elapsed: Nanos(1_500_000_000),
+        guest: None,
+    }
 }
 
 /// A virtual machine: guest memory of which the last region is hardly populated, more that is mapped askew, and a heap.

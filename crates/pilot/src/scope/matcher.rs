@@ -240,6 +240,21 @@ impl FromStr for ContainerId {
     }
 }
 
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for UserChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UserChoice::Name(name) => f.write_str(name),
+            UserChoice::Id(uid) => uid.fmt(f),
+        }
+    }
+}
+
 impl<'a> Facts<'a> {
     pub(super) fn new(root: &'a Root, process: Process, stat: &'a Stat) -> Self {
         let (exe, groups, user) = (OnceCell::new(), OnceCell::new(), OnceCell::new());

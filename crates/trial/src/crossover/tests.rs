@@ -238,3 +238,55 @@ fn an_idle_program_tells_nothing() {
         run(&mut Idle(Simulated::new(7, 0.2, 0.1, 0.0)), &RULES, &mut fastrand::Rng::with_seed(8), &mut |_| ());
     assert!(matches!(ended, TrialEnd::Failed(TrialError::Idle(_))), "{ended:?}");
 }
+
+/// A program under trial of which one thing is otherwise.
+struct But<F: FnMut(&mut Simulated, Arm) -> Result<(), TrialError>> {
+    program: Simulated,
+    /// Does nothing until then.
+    stuck: std::ops::Range<Nanos>,
+    switch: F,
+}
+
+impl<F: FnMut(&mut Simulated, Arm) -> Result<(), TrialError>> UnderTrial for But<F> {
+    fn switch(&mut self, to: Arm) -> Result<(), TrialError> {
+        (self.switch)(&mut self.program, to)
+    }
+
+    fn read(&mut self) -> Result<WorkReading, TrialError> {
+        self.program.read()
+    }
+
+    fn rest(&mut self, time: Nanos) -> Result<(), TrialError> {
+        let work = self.program.work;
+        self.program.rest(time)?;
+        if self.stuck.contains(&self.program.now) {
+            self.program.work = work;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_limit_that_passes_while_memory_is_switched_ends_the_trial() {
+    let program = Simulated::new(1, 0.2, 0.01, 0.0);
+    let switch = |program: &mut Simulated, to| match program.switches {
+        4 => Err(TrialError::TimeIsUp),
+        _ => program.switch(to),
+    };
+    let mut subject = But { program, stuck: Nanos(0)..Nanos(0), switch };
+    let (trial, ended) = run(&mut subject, &RULES, &mut fastrand::Rng::with_seed(2), &mut |_| ());
+    assert!(matches!(ended, TrialEnd::TimeIsUp), "{ended:?}");
+    assert!((1..4).contains(&trial.by_cpu.pairs()) && trial.elapsed == RULES.limit, "{trial:?}");
+}
+
+#[test]
+fn a_window_in_which_nothing_was_done_is_prolonged_and_no_more_than_three_times() {
+    let end_of = |stuck_s: u64| {
+        let stuck = Nanos(30_000_000_000)..Nanos((30 + stuck_s) * 1_000_000_000);
+        let mut subject =
+            But { program: Simulated::new(1, 0.2, 0.01, 0.0), stuck, switch: |program, to| program.switch(to) };
+        run(&mut subject, &RULES, &mut fastrand::Rng::with_seed(2), &mut |_| ()).1
+    };
+    assert!(matches!(end_of(7), TrialEnd::Known), "{:?}", end_of(7));
+    assert!(matches!(end_of(300), TrialEnd::Failed(TrialError::NoWork(..))), "{:?}", end_of(300));
+}

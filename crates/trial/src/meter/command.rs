@@ -27,18 +27,24 @@ pub struct CommandMeter(pub String);
 
 impl Meter for CommandMeter {
     fn read(&mut self) -> Result<f64, MeterError> {
-        let mut said = self.run()?;
+        let (mut said, mut complained) = self.run()?;
         if said.trim().is_empty() {
             // A file that is being written anew is empty for a moment.
             thread::sleep(SOON);
-            said = self.run()?;
+            (said, complained) = self.run()?;
         }
-        parse(&said).ok_or_else(|| MeterError::NotANumber { command: self.0.clone(), said: said.trim().to_owned() })
+        let not_a_number = || MeterError::NotANumber {
+            command: self.0.clone(),
+            said: said.trim().to_owned(),
+            complained: complained.trim().to_owned(),
+        };
+        parse(&said).ok_or_else(not_a_number)
     }
 }
 
 impl CommandMeter {
-    fn run(&self) -> Result<String, MeterError> {
+    /// What it printed, and what to its standard error.
+    fn run(&self) -> Result<(String, String), MeterError> {
         let mut command = std::process::Command::new("sh");
         // In a group of its own, so that Ctrl-C ends the trial first, and a command that hangs is ended with its children.
         command
@@ -55,7 +61,7 @@ impl CommandMeter {
         if !status.success() {
             return Err(MeterError::Failed { command: self.0.clone(), status, said: err.trim().to_owned() });
         }
-        Ok(out)
+        Ok((out, err))
     }
 
     fn wait(&self, child: &mut Child) -> Result<std::process::ExitStatus, MeterError> {
@@ -128,6 +134,8 @@ mod tests {
         assert!(read("echo hello").unwrap_err().to_string().contains("it printed 'hello'"));
         assert!(read("echo nan").unwrap_err().to_string().contains("one number"));
         assert!(read("true").unwrap_err().to_string().contains("it printed ''"));
+        let denied = read("echo NOAUTH >&2; echo denied").unwrap_err().to_string();
+        assert!(denied.contains("it printed 'denied', and 'NOAUTH' to its standard error"), "{denied}");
         let failed = read("echo no such table >&2; exit 3").unwrap_err().to_string();
         assert!(failed.contains("exit status: 3: no such table"), "{failed}");
     }

@@ -24,6 +24,10 @@ pub trait Meter {
     fn read(&mut self) -> Result<f64, MeterError>;
 }
 
+fn and_to_stderr(complained: &str) -> String {
+    if complained.is_empty() { String::new() } else { format!(", and '{complained}' to its standard error") }
+}
+
 /// Why a number cannot be had.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
@@ -34,8 +38,11 @@ pub enum MeterError {
     Slow { command: String, seconds: u64 },
     #[error("`{command}` fails with {status}: {said}")]
     Failed { command: String, status: std::process::ExitStatus, said: String },
-    #[error("`{command}` should print one number, a running total or a rate a second; it printed '{said}'")]
-    NotANumber { command: String, said: String },
+    #[error(
+        "`{command}` should print one number, a running total or a rate a second; it printed '{said}'{}",
+        and_to_stderr(complained)
+    )]
+    NotANumber { command: String, said: String, complained: String },
     #[error(
         "the number changed {changes} times in {readings} readings, too seldom to tell a running total from a rate; put load on the program, or say what \
          it is (--number total, --number rate)"

@@ -53,6 +53,20 @@ impl TargetOptions {
         self.pids.is_empty() && self.rule(PilotMode::Observe).matcher.is_empty()
     }
 
+    /// What finds programs, as it was written.
+    pub fn told(&self) -> String {
+        let told = |option: &str, given: Option<String>| given.map(|given| format!("--{option} {given}"));
+        let all = [
+            told("name", self.name.as_ref().map(ToString::to_string)),
+            told("exe", self.exe.as_ref().map(ToString::to_string)),
+            told("unit", self.unit.as_ref().map(ToString::to_string)),
+            told("cgroup", self.cgroup.clone()),
+            told("container", self.container.as_ref().map(ToString::to_string)),
+            told("user", self.user.as_ref().map(ToString::to_string)),
+        ];
+        all.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
     /// What finds programs that are not named by process ids, and what is done to them.
     pub fn rule(&self, mode: PilotMode) -> Rule {
         let Self { name, exe, unit, cgroup, container, user, .. } = self.clone();
@@ -73,6 +87,12 @@ mod tests {
             Command::Explain(args) => args.target,
             other => panic!("{other:?}"),
         })
+    }
+
+    #[test]
+    fn what_finds_nobody_is_told_as_it_was_written() {
+        let target = parse("hugepilot explain --name redis* --user 7 --container 012345abcdef").unwrap();
+        assert_eq!(target.told(), "--name redis* --container 012345abcdef --user 7");
     }
 
     #[test]

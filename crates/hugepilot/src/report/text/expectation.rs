@@ -15,8 +15,8 @@ pub fn expectation(expectation: &Expectation) -> String {
 
 pub(super) fn expected(expectation: &Expectation) -> String {
     format!(
-        "expect {}, {} of growth, about {} in which the program is at most {} slower, in stalls of about {} (as collapses of memory of our own \
-         took; a busy machine has longer ones)",
+        "expect {}, {} of growth, about {} on a machine that does little else, longer on a busy one; meanwhile the program is to be slower by {} at \
+         most on average, in stalls of about {} (as collapses of memory of our own took)",
         count_of(expectation.regions, "region"),
         expectation.growth,
         expectation.elapsed,

@@ -4,7 +4,7 @@ use heat::units::{Bytes, HUGE_PAGE};
 use heat::{Meaning, PageSizes};
 use pilot::decide::{GainPercent, Reason};
 use pilot::engine::Family;
-use pilot::explain::Explained;
+use pilot::explain::{Explained, Why};
 use pilot::forecast::Forecast;
 use pilot::words::{count, count_of, many_page_faults, meaning, rate, reason, why};
 
@@ -123,6 +123,9 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
             100.0 * share.high
         ),
     };
+    if report.explanation.mappings.iter().any(|each| each.not_huge.contains_key(&Why::SwitchedOff)) {
+        return format!("none may be: {}", why(Why::SwitchedOff));
+    }
     match report.forecast {
         Forecast::Contended(share) => contended(share),
         Forecast::Idle if report.family.processes > 1 => {

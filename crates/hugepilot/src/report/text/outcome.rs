@@ -17,6 +17,7 @@ pub fn promote(report: &PromoteReport) -> String {
     let outcome = report.outcome;
     let mut lines = account(report.plan.pid, "promoted", outcome);
     lines.extend(before_and_after(&report.before, report.after.as_ref()));
+    lines.extend(of_one_process(report));
     lines.extend(report.guest.iter().flat_map(|guest| guest::promoted(guest, report.plan.pid)));
     lines.push(String::new());
     lines.extend(plan::by_reason(report.plan));
@@ -30,12 +31,28 @@ pub fn promote(report: &PromoteReport) -> String {
         lines.push(format!("nothing was promoted; {kept} (`hugepilot explain {pid}` says more)"));
     }
     if outcome.applied > 0 && report.after.is_some() {
+        let shared = plan::shared(report.plan, report.processes);
         lines.push(match report.guest {
             Some(_) => format!("`hugepilot give-back {pid}` undoes it"),
+            None if shared > Bytes(0) => format!(
+                "{shared} of it are shared by {} processes and stay on huge pages until these restart; compare what the program does before and after",
+                report.processes
+            ),
             None => format!("`hugepilot trial {pid}` measures what it gains; `hugepilot give-back {pid}` undoes it"),
         });
     }
     joined(lines)
+}
+
+/// What its figures leave out.
+fn of_one_process(report: &PromoteReport) -> Option<String> {
+    (report.processes > 1).then(|| {
+        format!(
+            "(of process {} alone: what it now maps of shared memory was in memory before, and its {} other processes follow as they touch it)",
+            report.plan.pid,
+            count(report.processes - 1)
+        )
+    })
 }
 
 /// How long collapses took, and what preparing their pages achieved.
@@ -188,7 +205,7 @@ fn before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Vec<String> 
     if let Some(walks) = before.walks_per_second {
         let now = after.and_then(|after| after.walks_per_second);
         let change = now.and_then(|now| relative(walks, now));
-        rows.push(row("page walks", rate(walks), now.map(rate), change));
+        rows.push(row("page walks, about", rate(walks), now.map(rate), change));
     }
     let mut size_row = |name, size: fn(&Snapshot) -> Bytes| {
         let (was, now) = (size(before), after.map(size));
@@ -204,7 +221,7 @@ fn before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Vec<String> 
         .left("change", |row| row[3].clone())
         .lines();
     if after.is_none() {
-        lines.push("the process ended before it could be observed again".to_owned());
+        lines.push("not observed again: a signal ended the command, or the process has ended".to_owned());
     }
     lines
 }
@@ -224,7 +241,8 @@ fn grown(before: Bytes, after: Bytes) -> String {
 /// The change in percent; None if the value before is 0, or so small that the percentage means nothing.
 fn relative(before: f64, after: f64) -> Option<String> {
     let change = 100.0 * (after - before) / before;
-    (change.abs() < 1000.0).then(|| format!("{change:+.2} %"))
+    // Beyond that it means nothing.
+    (change.abs() < 1000.0).then(|| format!("{change:+.1} %"))
 }
 
 #[cfg(test)]
@@ -242,7 +260,7 @@ mod tests {
         let report = PromoteReport { elapsed: Nanos(2_300_000_000), ..promotion(&plan, &outcome) };
         insta::assert_snapshot!(promote(&report));
         let gone = promote(&PromoteReport { after: None, ..report });
-        assert!(gone.contains("the process ended before it could be observed again"), "{gone}");
+        assert!(gone.contains("not observed again"), "{gone}");
         assert!(!gone.contains("undoes it"), "{gone}");
     }
 
@@ -251,7 +269,7 @@ mod tests {
         let (plan, outcome) = (mixed_plan(), Outcome::default());
         let told = promote(&promotion(&plan, &outcome));
         assert!(
-            told.contains("nothing was promoted; of ") && told.contains("`hugepilot explain 4242` says more"),
+            told.contains("nothing was promoted; ") && told.contains("`hugepilot explain 4242` says more"),
             "{told}"
         );
     }
@@ -290,11 +308,19 @@ mod tests {
         assert!(alone.starts_with("hugepilot: left alone: process 7 runs a virtual machine\n"), "{alone}");
         let reasons = BTreeMap::from([(Reason::AlreadyHuge, 90), (Reason::LivesInTlb, 40), (Reason::NotWalked, 3)]);
         let kept = pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, ..report });
-        assert!(kept.contains("hugepilot: nothing was promoted; of 133 regions, 40: the process gains"), "{kept}");
+        assert!(
+            kept.contains(
+                "hugepilot: nothing was promoted; 90 of 133 regions are huge already; 40 others: the process gains"
+            ),
+            "{kept}"
+        );
         let mostly_kept = Some(Reason::NotWalked);
         let kept =
             pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, mostly_kept, ..report });
-        assert!(kept.contains("nothing was promoted; of 133 regions, 3: no page walk"), "{kept}");
+        assert!(
+            kept.contains("nothing was promoted; 90 of 133 regions are huge already; 3 others: no page walk"),
+            "{kept}"
+        );
         assert!(!pilot_summary(&PilotReport { reasons: &reasons, ..report }).contains("nothing was promoted"));
     }
 }

@@ -60,7 +60,17 @@ fn saved_besides(report: &PlanReport) -> Vec<String> {
         let (all, observed) = (count(family.processes), count(family.observed));
         lines.push(format!("  counted for       {all} processes that share memory; {observed} of them observed"));
     }
+    let shared = shared(plan, family.processes);
+    if shared > Bytes(0) {
+        lines.push(format!("  no way back       for {shared} that they share but a restart: the kernel splits no huge page that several processes map"));
+    }
     lines
+}
+
+/// What would be promoted of memory that several processes share: only its page tables go.
+pub(super) fn shared(plan: &Plan, processes: u64) -> Bytes {
+    let regions = plan.promotions().filter(|decision| processes > 1 && decision.page_tables > 0).count();
+    Bytes(regions as u64 * HUGE_PAGE)
 }
 
 /// A forecast as a clause.

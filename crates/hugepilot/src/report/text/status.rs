@@ -306,7 +306,7 @@ mod tests {
         state.targets[0].reasons = [(pilot::decide::Reason::NotWalked, 7)].into();
         let (text, pid) = (status(&state), state.targets[0].pid);
         let expected =
-            format!("nothing promoted; of 7 regions, 7: no page walk was seen (`hugepilot explain {pid}` says more)");
+            format!("nothing promoted; 7 of 7 regions: no page walk was seen (`hugepilot explain {pid}` says more)");
         assert!(text.contains(&expected), "{text}");
     }
 
