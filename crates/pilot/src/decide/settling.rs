@@ -33,9 +33,12 @@ const ALLOCATORS: [PageAllocator; 2] = [
     PageAllocator { library: "libjemalloc", watched_for: Duration::from_secs(45), share: 0.05, fewest: 4 },
     PageAllocator { library: "libmimalloc", watched_for: Duration::from_secs(90), share: 0.01, fewest: 2 },
 ];
-/// A program is watched for longer if it took back, or gave back, more than this share of its memory between two scans,
-const TURNED_OVER: f64 = 0.01;
-/// but no longer than this in all.
+/// A program is watched for longer if it took or gave back more than this share of its memory between two scans: whoever frees in waves takes in waves,
+/// and takes before it frees.
+const IN_MOTION: f64 = 0.01;
+/// Until it has been at rest for so long, several times jemalloc's decay,
+const AT_REST_FOR: Duration = Duration::from_secs(30);
+/// but no longer than this in all: many programs only grow.
 const LONGEST_WATCH: Duration = Duration::from_secs(4 * 60);
 /// How long it is left alone after it gave memory back.
 const LEFT_ALONE: Duration = Duration::from_secs(10 * 60);
@@ -49,8 +52,7 @@ const MOST_REGIONS: usize = 4096;
 pub(super) struct Settling {
     /// Until when it is watched at least; None if it has no such allocator.
     known_at: Option<Instant>,
-    /// How long it is watched after it turned memory over, and the latest end of that.
-    watched_for: Duration,
+    /// The latest end of that.
     latest: Option<Instant>,
     /// Its page faults so far, and its resident memory, at the last scan.
     used: Option<(u64, Bytes)>,
@@ -69,7 +71,6 @@ impl Settling {
         };
         self.known_at = self.known_at.or(Some(now + allocator.watched_for));
         self.latest = self.latest.or(Some(now + LONGEST_WATCH));
-        self.watched_for = allocator.watched_for;
         let on_base_pages = || heat.regions.iter().filter(|region| !region.huge && region.obstacle.is_none());
         // By address, so that each scan watches the same ones.
         let one_in = (on_base_pages().count() / MOST_REGIONS).max(1) as u64;
@@ -83,15 +84,12 @@ impl Settling {
         }
     }
 
-    /// Records the page faults that it has had so far, and its resident memory. Faults without growth are pages that it gave back and took again: between
-    /// two scans that shows in no page table.
+    /// Records the page faults that it has had so far, and its resident memory. Each page that is taken, or taken again, is a fault.
     pub(super) fn notice_faults(&mut self, faults: u64, rss: Bytes, now: Instant) {
         let Some((faults_before, rss_before)) = self.used.replace((faults, rss)) else { return };
-        let (grown, shrunk) =
-            (rss.saturating_sub(rss_before).0 / BASE_PAGE, rss_before.saturating_sub(rss).0 / BASE_PAGE);
-        let taken_again = faults.saturating_sub(faults_before).saturating_sub(grown);
-        if (taken_again + shrunk) as f64 > TURNED_OVER * (rss.0 / BASE_PAGE) as f64 {
-            let end = self.latest.map(|latest| latest.min(now + self.watched_for));
+        let moved = faults.saturating_sub(faults_before) + rss_before.saturating_sub(rss).0 / BASE_PAGE;
+        if moved as f64 > IN_MOTION * (rss.0 / BASE_PAGE) as f64 {
+            let end = self.latest.map(|latest| latest.min(now + AT_REST_FOR));
             self.known_at = self.known_at.max(end);
         }
     }
@@ -201,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_turned_over_prolongs_the_watch() {
+    fn memory_in_motion_prolongs_the_watch() {
         let (mut settling, now) = (Settling::default(), Instant::now());
         let used = |settling: &mut Settling, second: u32, faults: u64, pages: u64| {
             settling.notice(&scan(0, 0, JEMALLOC), now + second * SECOND);
@@ -209,10 +207,10 @@ mod tests {
             settling.is_known_at(now).map(|known| (known - now).as_secs())
         };
         assert_eq!(used(&mut settling, 0, 1_000, 100_000), Some(45));
-        assert_eq!(used(&mut settling, 10, 51_000, 150_000), Some(45), "it grows");
+        assert_eq!(used(&mut settling, 10, 51_000, 150_000), Some(45), "it grows, and may rest then");
         assert_eq!(used(&mut settling, 20, 52_000, 150_000), Some(45), "a little");
-        assert_eq!(used(&mut settling, 30, 55_000, 150_500), Some(75), "taken again");
-        assert_eq!(used(&mut settling, 60, 55_000, 148_000), Some(105), "given back");
+        assert_eq!(used(&mut settling, 40, 55_000, 150_500), Some(70), "taken");
+        assert_eq!(used(&mut settling, 60, 55_000, 148_000), Some(90), "given back");
         assert_eq!(used(&mut settling, 230, 95_000, 148_000), Some(240), "at the latest");
         let mut other = Settling::default();
         other.notice(&scan(0, 0, "libc.so.6"), now);
