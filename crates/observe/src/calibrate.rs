@@ -40,6 +40,10 @@ const FAULTED: usize = 128 << 20;
 const AROUND: usize = 64 << 10;
 /// Coprime to the number of faults, so that each comes once, far from the one before.
 const SCATTER: usize = 1237;
+/// Over so much memory no TLB holds more than a part, so that the walks of reads that wait for each other cost at least this share of a read. Less was
+/// seen on a virtual machine whose host had just been given the memory of another program: there huge pages were as slow as base pages.
+const NO_TLB_HOLDS: Bytes = Bytes(512 << 20);
+const LEAST_WALK: f64 = 0.02;
 /// The plausible duration of a page fault, in nanoseconds.
 const FAULT_TAKES: RangeInclusive<f64> = 50.0..=50_000.0;
 /// Steps between two readings of the clock.
@@ -89,6 +93,9 @@ fn walk_costs(measuring: impl FnOnce()) -> io::Result<Vec<WalkCost>> {
     measuring();
     let sizes = sizes_that_fit()?;
     let costs = measure(&sizes)?;
+    if !costs.iter().all(is_credible) {
+        return Err(io::Error::other("page walks seemed to cost nothing while other programs ran"));
+    }
     // If it cannot be kept, it is measured again next time.
     let _ = keep(&costs);
     Ok(costs)
@@ -210,7 +217,14 @@ fn cached() -> Option<Vec<WalkCost>> {
         return None;
     }
     let ascending = costs.is_sorted_by(|one, other| one.footprint < other.footprint);
-    (!costs.is_empty() && ascending && costs.iter().all(is_sound)).then_some(costs)
+    let sound = costs.iter().all(|cost| is_sound(cost) && is_credible(cost));
+    (!costs.is_empty() && ascending && sound).then_some(costs)
+}
+
+/// Whether walks were measured, and not something else.
+fn is_credible(cost: &WalkCost) -> bool {
+    let ReadTimes { base_ns, huge_ns } = cost.dependent;
+    cost.footprint < NO_TLB_HOLDS || base_ns - huge_ns >= LEAST_WALK * base_ns
 }
 
 fn is_sound(cost: &WalkCost) -> bool {
@@ -322,6 +336,16 @@ mod tests {
             if tries % 2 == 1 { Err(io::Error::other("again")) } else { Ok(()) }
         };
         assert_eq!(collapsed(&sizes, second_time).unwrap(), sizes);
+    }
+
+    #[test]
+    fn walks_that_cost_nothing_were_not_measured() {
+        let with = |footprint, huge_ns| {
+            let dependent = ReadTimes { base_ns: 293.0, huge_ns };
+            is_credible(&WalkCost { footprint, dependent, ..WalkCost::UNCALIBRATED })
+        };
+        assert!(!with(Bytes(2 << 30), 293.0) && !with(NO_TLB_HOLDS, 290.0));
+        assert!(with(NO_TLB_HOLDS, 270.0) && with(Bytes(128 << 20), 293.0), "a TLB may hold the small one");
     }
 
     #[test]

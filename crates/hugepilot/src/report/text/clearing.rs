@@ -21,7 +21,9 @@ fn way(clearing: &Clearing) -> String {
     let expected = rounded(clearing.expected);
     match clearing.reason {
         ClearReason::Short => {
-            format!("cleared at once (clear_refs, about {expected}): stalls of up to 50 ms are accepted")
+            format!(
+                "cleared at once (clear_refs, about {expected} expected; up to 50 ms are accepted, and a busy machine takes longer)"
+            )
         }
         ClearReason::StallAllowed => format!("cleared at once (clear_refs, about {expected}), as --allow-stall asks"),
         ClearReason::SlicesWanted => "cleared in slices (MADV_COLD), as asked".to_owned(),

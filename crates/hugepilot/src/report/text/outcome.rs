@@ -22,7 +22,8 @@ pub fn promote(report: &PromoteReport) -> String {
     lines.push(String::new());
     lines.extend(plan::by_reason(report.plan));
     lines.push(format!("took {} in all, {} of it promoting; {}", report.elapsed, outcome.elapsed, pace(outcome)));
-    lines.extend(stalls(outcome));
+    let only_its_own = if report.processes > 1 { "; how long its other processes waited was not measured" } else { "" };
+    lines.extend(stalls(outcome).map(|stalls| stalls + only_its_own));
     let pid = report.plan.pid;
     if outcome.tried == 0
         && let PlanReasons { regions, mostly_kept: most } = report.plan.reasons()

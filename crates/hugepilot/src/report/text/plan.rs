@@ -29,7 +29,7 @@ pub fn plan(report: &PlanReport) -> String {
     lines.extend(by_reason(plan));
     lines.push(String::new());
     lines.extend(runs_table(plan));
-    lines.push("nothing was changed: this was a dry run".to_owned());
+    lines.push("no memory was moved: this was a dry run".to_owned());
     joined(lines)
 }
 
