@@ -498,7 +498,7 @@ mod tests {
         counts.add(&heat_of_all);
         let guest = samples::guest();
         let in_guest = GuestReport { before: &guest, after: None };
-        let (replica_trial, replicas) = samples::replicas_on_trial(4, 0.8);
+        let (replica_trial, replicas) = crate::report::trial_samples::replicas_on_trial(4, 0.8);
         insta::assert_snapshot!(
             [
                 heat(&heat_of_all, Some(&smaller)),

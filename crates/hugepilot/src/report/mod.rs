@@ -412,3 +412,5 @@ fn mapping_name(mapping: Option<&Mapping>, limit: usize) -> String {
 mod pool_samples;
 #[cfg(test)]
 pub(crate) mod samples;
+#[cfg(test)]
+mod trial_samples;

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use super::{CacheOutcome, CacheReport, Expected, PilotReport, PromoteReport, TrialReport};
+use super::{CacheOutcome, CacheReport, PilotReport, PromoteReport};
 use color::Probe;
 use color::answer::{Answer, ColorObstacle, Finding, Indexing};
 use heat::memory_use::{ByUse, MemoryUse};
 use heat::samples::{MEMFD, at, heat_of, huge, mixed_heat, region};
 use heat::statistics::Interval;
 use heat::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
-use heat::{Heat, HeldBack, Mapping, PageSizes, RefusalReason, Region, Shared, Snapshot, TrackerKind, WalkCost};
+use heat::{Heat, HeldBack, Mapping, PageSizes, RefusalReason, Region, Shared, Snapshot, TrackerKind};
 use kernel::cache::Cache;
 use launch::Prepared;
 use launch::cached_file::{CacheError, CachedFile};
@@ -25,19 +25,13 @@ use launch::watch::{Seen, TreeSample};
 use observe::census::Fixed;
 use observe::{Census, Spare, Waited};
 use pilot::act::{Outcome, Refusal, Times};
-use pilot::decide::{
-    Allowance, Fairness, GainPercent, GuestMemory, Limits, Past, Plan, Reason, SavedWork, Spent, decide,
-};
+use pilot::decide::{Allowance, Fairness, GainPercent, GuestMemory, Limits, Past, Plan, Reason, Spent, decide};
 use pilot::engine::shared_state::{
     BudgetState, ClientState, Counts, DecisionResult, DecisionState, ForecastState, State, TargetState,
 };
-use pilot::forecast::{Forecast, ForecastBasis};
 use pilot::group::GroupSeen;
-use pilot::past_trials::EstimatedFrom;
 use pilot::scope::PilotMode;
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
-use trial::replicas::{Better, Replica, ReplicaTrial, Replicas};
-use trial::{Arm, Trial, TrialError, TrialRules, TrialVerdict, TrialWindow, UnderTrial, WorkReading};
 
 /// Snapshots before and after a promotion.
 pub(super) const BEFORE: Snapshot =
@@ -481,109 +475,6 @@ pub(super) fn color_probe() -> Probe {
             Finding { obstacle: Some(memory), ..finding(large, Answer::Undecided, None, None) },
         ],
     }
-}
-
-/// A trial whose pairs have these ratios, and its verdict.
-pub(super) fn trial_of(ratios: &[f64]) -> (Trial, TrialVerdict) {
-    struct Given<'a> {
-        speeds: std::iter::Copied<std::slice::Iter<'a, f64>>,
-        at: Nanos,
-        work: f64,
-        huge: bool,
-    }
-    impl UnderTrial for Given<'_> {
-        fn switch(&mut self, to: Arm) -> Result<(), TrialError> {
-            self.huge = to == Arm::Huge;
-            Ok(())
-        }
-        fn read(&mut self) -> Result<WorkReading, TrialError> {
-            let memory = Bytes(if self.huge { 1001 } else { 1000 });
-            Ok(WorkReading { at: self.at, work: self.work, cpu: self.at, memory, processor: None })
-        }
-        fn rest(&mut self, time: Nanos) -> Result<(), TrialError> {
-            let is_window = time == WINDOW;
-            let ratio = match (is_window, self.huge) {
-                (true, true) => self.speeds.next().ok_or(TrialError::Exited)?,
-                _ => 1.0,
-            };
-            self.work += 1000.0 * ratio * time.seconds();
-            self.at += time;
-            Ok(())
-        }
-    }
-    const WINDOW: Nanos = Nanos(3_000_000_000);
-    let mut given = Given { speeds: ratios.iter().copied(), at: Nanos(0), work: 0.0, huge: false };
-    // Never ends by itself.
-    let rules = TrialRules {
-        window: Some(WINDOW),
-        limit: Nanos(u64::MAX),
-        precision: Some(0.0),
-        own_pages: false,
-        without_work: "",
-    };
-    let (trial, _) = trial::run(&mut given, &rules, &mut fastrand::Rng::with_seed(1), &mut |_| ());
-    let verdict = trial::judge(&trial.by_cpu, None, trial.elapsed);
-    (trial, verdict)
-}
-
-/// The same, after windows in which the program did so much of its work on base pages.
-pub(super) fn trial_after_own_pages(ratios: &[f64], share: f64) -> (Trial, TrialVerdict) {
-    let (trial, verdict) = trial_of(ratios);
-    let on_base = trial.windows.iter().filter(|window| window.arm == Arm::Base);
-    let own = on_base.map(|window| TrialWindow { work: share * window.work, ..*window }).collect();
-    (Trial { own, ..trial }, verdict)
-}
-
-/// The report of a trial, told.
-pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&TrialReport) -> String) -> String {
-    let expected = Expected {
-        forecast: Forecast::Gain(GainPercent { low: 12.0, likely: 15.0, high: 25.0 }, EstimatedFrom::Model),
-        by_model: Forecast::Gain(GainPercent { low: 12.0, likely: 15.0, high: 25.0 }, EstimatedFrom::Model),
-        basis: ForecastBasis {
-            saved: SavedWork {
-                walks_saved_per_second: 2e6,
-                base_walks_per_second: Some(2.1e6),
-                most_times_as_often: 1.1,
-                certain_share: 0.9,
-                scattered_share: Some(0.95),
-                faults_saved_per_second: 0.0,
-            },
-            busy_cpus: Some(1.0),
-            footprint_bytes: Bytes(1 << 30),
-            waited_share: Some(0.01),
-            cost: WalkCost::UNCALIBRATED,
-        },
-    };
-    told(&TrialReport {
-        pid: 4242,
-        name: "memcached",
-        trial,
-        verdict,
-        is_over: true,
-        precision: None,
-        switched: Bytes(132 << 20),
-        longest_stall: Nanos(2_300_000),
-        counted: "system calls",
-        left: if matches!(verdict, TrialVerdict::Gain { .. }) { Arm::Huge } else { Arm::Base },
-        found: Arm::Base,
-        placebo: false,
-        expected: &expected,
-    })
-}
-
-/// So many replicas in each arm of a trial; the promoted ones take so many times the CPU time of the others for a request.
-pub(super) fn replicas_on_trial(each: usize, times: f64) -> (ReplicaTrial, Replicas) {
-    let trial = ReplicaTrial {
-        namespace: "shop".to_owned(),
-        workload: "web".to_owned(),
-        metric: "cpu_per_request".to_owned(),
-        better: Better::Lower,
-    };
-    let replica = |at: usize| {
-        let (arm, times) = if at.is_multiple_of(2) { (Arm::Huge, times) } else { (Arm::Base, 1.0) };
-        Replica { pod: format!("web-{at}"), arm, value: Some(times * (2.0 + 0.02 * (at / 2) as f64)) }
-    };
-    (trial, Replicas((0..2 * each).map(replica).collect()))
 }
 
 /// One file of each outcome.

@@ -100,7 +100,7 @@ fn course(area: &Area<'_>, trial: &Trial, minutes: f64) -> Result<(), DrawError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::samples::{trial_after_own_pages, trial_of, trial_report};
+    use crate::report::trial_samples::{trial_after_own_pages, trial_of, trial_report};
 
     const RATIOS: [f64; 6] = [1.2, 1.21, 1.19, 1.2, 1.22, 1.18];
 

@@ -53,7 +53,7 @@ pub fn trial(report: &TrialReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::samples::{trial_after_own_pages, trial_of, trial_report};
+    use crate::report::trial_samples::{trial_after_own_pages, trial_of, trial_report};
 
     #[test]
     fn a_trial_has_its_fields() {

@@ -48,7 +48,7 @@ fn changed(gain: &Interval) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::samples::replicas_on_trial;
+    use crate::report::trial_samples::replicas_on_trial;
 
     #[test]
     fn the_sentence_says_what_to_do() {

@@ -233,12 +233,12 @@ fn minutes(time: Nanos) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::samples::{trial_after_own_pages, trial_report};
+    use crate::report::trial_samples::{trial_after_own_pages, trial_report};
 
     use crate::report::TrialReport;
 
     fn said(ratios: &[f64]) -> String {
-        let (trial, verdict) = crate::report::samples::trial_of(ratios);
+        let (trial, verdict) = crate::report::trial_samples::trial_of(ratios);
         trial_report(&trial, verdict, super::trial)
     }
 
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_precision_that_was_missed_is_told() {
-        let (trial, verdict) = crate::report::samples::trial_of(&[1.2, 1.21, 1.19, 1.2, 1.22, 1.18]);
+        let (trial, verdict) = crate::report::trial_samples::trial_of(&[1.2, 1.21, 1.19, 1.2, 1.22, 1.18]);
         let told = |precision| {
             trial_report(&trial, verdict, |report| super::trial(&TrialReport { precision: Some(precision), ..*report }))
         };
