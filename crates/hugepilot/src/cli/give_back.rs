@@ -72,17 +72,14 @@ fn give_back_here(args: &GiveBackArgs, target: &Target, stop: &Stop) -> anyhow::
     judge(pid, &outcome, &pilot.stop)
 }
 
-/// Success, unless it was stopped or everything that was tried failed.
+/// Success, unless it was stopped or most of what was tried failed: single regions are busy now and then.
 fn judge(pid: u32, outcome: &Outcome, stop: &Stop) -> anyhow::Result<()> {
     if outcome.tried > 0 && outcome.applied == 0 {
         bail!("the kernel refused all {} regions of process {pid}, for the reasons above", outcome.tried);
     }
-    if outcome.applied < outcome.tried {
-        bail!(
-            "the kernel refused {} of {} regions of process {pid}, for the reasons above",
-            outcome.tried - outcome.applied,
-            outcome.tried
-        );
+    let refused = outcome.refused.len() as u64;
+    if refused > outcome.applied {
+        bail!("the kernel refused {refused} of {} regions of process {pid}, for the reasons above", outcome.tried);
     }
     if stop.requested() {
         bail!("stopped by a signal; {} regions were not reached, run the command again for them", outcome.not_reached);

@@ -83,6 +83,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         placebo: args.placebo,
         began: Instant::now(),
         until: Some(Instant::now() + args.limit.duration()),
+        is_half_done: false,
     };
     say_how_long(&mut tried, args);
     let rules = TrialRules {
@@ -381,6 +382,8 @@ struct Tried<'a> {
     began: Instant,
     /// Promoting goes on no longer; None while memory is left as it should be.
     until: Option<Instant>,
+    /// Whether that ended a promotion, so that a part of the memory lies on each.
+    is_half_done: bool,
 }
 
 /// What the processor counts of the program, and of children that it forks meanwhile.
@@ -413,7 +416,7 @@ impl ProcessorCounters {
 impl Tried<'_> {
     /// Leaves memory so, also after a signal; a second one ends the command at once. A program that has ended has none.
     fn leave(&mut self, arm: Arm) -> anyhow::Result<()> {
-        if self.lies_on != arm && self.pilot.world.lives(self.process) {
+        if (self.lies_on != arm || self.is_half_done) && self.pilot.world.lives(self.process) {
             self.pilot.stop = Stop::default();
             self.until = None;
             self.switch(arm)
@@ -438,6 +441,7 @@ impl Tried<'_> {
         self.longest_stall = self.longest_stall.max(longest);
         self.pilot.stop.check().map_err(|_| TrialError::Stopped)?;
         if late.requested() && outcome.not_reached > 0 {
+            self.is_half_done = true;
             return Err(TrialError::TimeIsUp);
         }
         if outcome.applied == 0 {
