@@ -41,7 +41,7 @@ const AROUND: usize = 64 << 10;
 /// Coprime to the number of faults, so that each comes once, far from the one before.
 const SCATTER: usize = 1237;
 /// Over so much memory no TLB holds more than a part, so that the walks of reads that wait for each other cost at least this share of a read. Less was
-/// seen on a virtual machine whose host had just been given the memory of another program: there huge pages were as slow as base pages.
+/// seen once in a virtual machine, when huge pages were as slow as base pages, probably because the host had just taken other programs' memory back.
 const NO_TLB_HOLDS: Bytes = Bytes(512 << 20);
 const LEAST_WALK: f64 = 0.02;
 /// The plausible duration of a page fault, in nanoseconds.
@@ -94,7 +94,7 @@ fn walk_costs(measuring: impl FnOnce()) -> io::Result<Vec<WalkCost>> {
     let sizes = sizes_that_fit()?;
     let costs = measure(&sizes)?;
     if !costs.iter().all(is_credible) {
-        return Err(io::Error::other("page walks seemed to cost nothing while other programs ran"));
+        return Err(io::Error::other("page walks seemed to cost nothing, so something else was measured"));
     }
     // If it cannot be kept, it is measured again next time.
     let _ = keep(&costs);

@@ -243,6 +243,11 @@ impl Trial {
     }
 }
 
+/// How long windows are where switching takes so long, so that half of the time is measured.
+pub fn usual_window(switching: Nanos) -> Nanos {
+    switching.clamp(SHORTEST_WINDOW, LONGEST_WINDOW)
+}
+
 /// Runs a trial until it ends; `progress` sees it after each window. What was measured counts, however it ends.
 pub fn run(
     subject: &mut dyn UnderTrial,
@@ -280,8 +285,7 @@ fn go_on(
         let lies_on_own_pages = rules.own_pages && trial.windows.is_empty();
         let base_is_first = !lies_on_own_pages && random.bool();
         let order = if base_is_first { [Arm::Base, Arm::Huge] } else { [Arm::Huge, Arm::Base] };
-        let length =
-            rules.window.unwrap_or_else(|| trial.mean_time_between_windows().clamp(SHORTEST_WINDOW, LONGEST_WINDOW));
+        let length = rules.window.unwrap_or_else(|| usual_window(trial.mean_time_between_windows()));
         let mut pair = Vec::new();
         for arm in order {
             if arm != lies_on {

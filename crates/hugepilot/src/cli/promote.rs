@@ -39,6 +39,9 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, settings.max_slowdown);
     let mut pilot = Pilot::once(&mut machine, settings, stop.clone());
     let process = target.process();
+    if !args.dry_run {
+        ensure_no_trial(process)?;
+    }
     let observing =
         terminal::spinner(format!("observing process {}, spread over time where it would notice;", process.pid));
     let mut gauges = Gauges::start(process.pid);
@@ -57,7 +60,6 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
         };
     }
     terminal::ensure_read()?;
-    ensure_no_trial(process)?;
     say_if_piloted(process);
     if let Some(expectation) = expectation.filter(|_| !args.json) {
         say_if_fast(expectation.max_slowdown);

@@ -43,8 +43,6 @@ const OBSERVATIONS: usize = 3;
 const USED_AGAIN: Duration = Duration::from_secs(1);
 /// From one reading to the next while it is found out what a number is.
 const BETWEEN: Nanos = Nanos(500_000_000);
-/// Windows are as long as switching takes, up to this.
-const LONGEST_USUAL_WINDOW: Nanos = Nanos(10_000_000_000);
 
 pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     let Named { target, has_children } = target::find_one(&args.target)?;
@@ -257,8 +255,8 @@ fn say_how_long(tried: &mut Tried<'_>, args: &TrialArgs) {
         return;
     }
     let Some(expectation) = expect(&tried.round, &mut tried.pilot) else { return };
-    let pair =
-        Nanos(expectation.elapsed.0 + 2 * args.window.unwrap_or(expectation.elapsed.min(LONGEST_USUAL_WINDOW)).0);
+    let window = args.window.unwrap_or_else(|| trial::usual_window(expectation.elapsed));
+    let pair = expectation.elapsed + window + window;
     terminal::note(&format!(
         "each pair of windows moves {} to huge pages and back, in about {pair}, longer on a busy machine; the answer takes four pairs or more",
         Bytes(expectation.regions * HUGE_PAGE)

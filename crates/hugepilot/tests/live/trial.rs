@@ -140,7 +140,8 @@ fn a_signal_leaves_memory_as_it_was_found() {
 
 fn nobody_else_moves_the_memory_meanwhile() {
     let program = Program::start("map=32M fill ready read=all");
-    let child = begun(&program, "--for 1m");
+    // So closely that it does not end by itself.
+    let child = begun(&program, "--for 1m --to 0.1%");
     for command in ["promote", "give-back", "attach --for 1s"] {
         let (name, options) = command.split_once(' ').unwrap_or((command, ""));
         hugepilot(format!("{name} {} {options}", program.pid).trim_end())

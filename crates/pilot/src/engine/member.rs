@@ -402,7 +402,6 @@ impl Member {
         self.unfinished = Unfinished::of(&heat, plan, acted.results.len(), missing);
         self.remember(plan.promotions(), &acted.results, pilot.now());
         let has_promoted = acted.results.iter().any(RegionResult::is_done);
-        self.acted_since_scan |= has_promoted;
         if has_promoted && !std::mem::replace(&mut self.acted, true) {
             self.first = before;
         }
@@ -496,6 +495,7 @@ impl Member {
             if result.is_done() {
                 self.past.promoted(decision.start, decision.worth);
                 *self.growth.entry(decision.start).or_default() += decision.growth;
+                self.acted_since_scan = true;
             } else {
                 self.past.refused(decision.start, now);
             }

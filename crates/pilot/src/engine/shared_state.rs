@@ -484,6 +484,20 @@ mod tests {
     const OTHER: Process = Process { pid: 1, start_ticks: 20 };
 
     #[test]
+    fn figures_that_are_shown_later_say_so_and_their_times_go_on() {
+        let target = TargetState {
+            scanned_ns_ago: Some(Nanos(3)),
+            next_scan_in_ns: Nanos(1),
+            walks_per_second: Some(9.0),
+            ..TargetState::default()
+        };
+        let aged = State { up_ns: Nanos(5), targets: vec![target.clone()], ..State::default() }.aged(Nanos(2));
+        assert_eq!((aged.taken_ns_ago, aged.up_ns), (Nanos(2), Nanos(7)));
+        let later = TargetState { scanned_ns_ago: Some(Nanos(5)), next_scan_in_ns: Nanos(0), ..target };
+        assert_eq!(aged.targets, [later]);
+    }
+
+    #[test]
     fn a_pause_is_of_a_process_and_not_of_the_next_one_with_its_id() {
         let shared_state = SharedState::default();
         let target = |process: Process| TargetState {

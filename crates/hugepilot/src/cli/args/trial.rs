@@ -49,7 +49,7 @@ pub struct TrialArgs {
     /// Go on until the gain is known within so much of the program's speed, 0.1% to 50% [default: until it is known whether there is one]
     #[arg(long = "to", value_name = "SHARE", value_parser = parse_precision)]
     pub precision: Option<f64>,
-    /// End after so long, whatever is known: the pair of windows under way is still finished
+    /// End after so long, whatever is known: a window under way is still finished, and what is being promoted is given back
     #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = parse_length)]
     pub limit: Nanos,
     /// What to leave memory on: huge pages if they gain, base pages if they do not, as found if that is not known or the trial is ended early

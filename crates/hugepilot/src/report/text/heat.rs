@@ -86,7 +86,7 @@ fn how_sure(heat: &Heat) -> String {
 /// Whether reads came too late to tell how often pages were walked.
 fn is_rough(heat: &Heat) -> bool {
     let base = || heat.regions.iter().filter(|region| !region.huge);
-    let observed: usize = base().map(|region| region.present.len() - usize::from(region.unobserved)).sum();
+    let observed: usize = base().map(|region| region.present.len().saturating_sub(region.unobserved.into())).sum();
     let walked: usize = base().map(|region| region.walked.len()).sum();
     walked > 0 && walked as f64 >= ROUGH_FROM * observed as f64
 }

@@ -281,6 +281,12 @@ mod tests {
     }
 
     #[test]
+    fn old_figures_are_told() {
+        let told = |seconds: u64| status(&State { taken_ns_ago: Nanos(1_000_000_000 * seconds), ..pilot_state() });
+        assert!(told(7).contains("as of 7 s ago: ") && !told(1).contains("as of"), "{}", told(7));
+    }
+
+    #[test]
     fn a_daemon_that_does_nothing_is_told_to_hang() {
         let state = State { last_step_ns_ago: Some(Nanos(240_000_000_000)), ..pilot_state() };
         assert!(status(&state).contains("it has done nothing for 4 min"), "{}", status(&state));

@@ -263,6 +263,20 @@ mod tests {
     }
 
     #[test]
+    fn a_placebo_has_a_verdict_of_its_own() {
+        let told = |ratios: &[f64]| {
+            let (trial, verdict) = crate::report::trial_samples::trial_of(ratios);
+            trial_report(&trial, verdict, |report| super::trial(&TrialReport { placebo: true, ..*report }))
+        };
+        assert!(told(&[1.2, 1.21, 1.19, 1.2, 1.22, 1.18]).contains("a placebo gains 20.0 %"));
+        assert!(
+            told(&[1.0, 1.001, 0.999, 1.0, 1.002, 0.998]).contains("a placebo shows no difference, as it should (-")
+        );
+        assert!(told(&[1.3, 0.8, 1.2, 0.9, 1.1, 1.0]).contains("tells only gains outside -"));
+        assert!(told(&[1.3]).contains("after too few pairs to tell"));
+    }
+
+    #[test]
     fn own_pages_that_were_slower_are_told() {
         let told = |share| {
             let (trial, verdict) = trial_after_own_pages(&[1.0, 1.001, 0.999, 1.0, 1.002, 0.998], share);
