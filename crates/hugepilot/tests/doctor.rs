@@ -219,7 +219,7 @@ fn the_tracker_is_the_best_that_works() {
     assert_eq!(check(refused(), Some(0), false, true).finding, "idle-page");
     assert_eq!(check(refused(), Some(1), true, true).finding, "idle-page");
     let meaning = check(Ability::Yes, Some(0), false, false).meaning;
-    for passed_over in ["damon-vaddr: refused", "idle-page: refused", "damon-paddr: samples", "write-scan: sees only"] {
+    for passed_over in ["damon-vaddr: refused", "idle-page: refused", "damon-paddr: samples"] {
         assert!(meaning.contains(passed_over), "{meaning}");
     }
 }

@@ -27,9 +27,13 @@ pub enum MemoryManager {
 }
 
 impl MemoryManager {
-    /// Those of a process. `executable`: where its file can be read; `mapped`: the names of its mappings.
-    pub fn of<'a>(executable: &Path, mapped: impl Iterator<Item = &'a str>) -> BTreeSet<Self> {
-        let mut found: BTreeSet<Self> = mapped.filter_map(Self::of_library).collect();
+    /// Those among these mapped files, by their names.
+    pub fn mapped<'a>(names: impl Iterator<Item = &'a str>) -> BTreeSet<Self> {
+        names.filter_map(Self::of_library).collect()
+    }
+
+    /// Those that are part of a program. `executable`: where its file can be read.
+    pub fn linked_into(executable: &Path) -> BTreeSet<Self> {
         // A file that cannot be read tells nothing.
         let elf = elf::read(executable).ok().flatten().unwrap_or_default();
         let mentions = |options: &[&str]| options.iter().any(|option| elf.mentions.contains(option));
@@ -39,8 +43,7 @@ impl MemoryManager {
             (Self::Tcmalloc, mentions(&[TCMALLOC_OPTION])),
             (Self::Go, elf.is_go),
         ];
-        found.extend(linked_in.into_iter().filter(|(_, is_there)| *is_there).map(|(manager, _)| manager));
-        found
+        linked_in.into_iter().filter(|(_, is_there)| *is_there).map(|(manager, _)| manager).collect()
     }
 
     fn of_library(path: &str) -> Option<Self> {
@@ -94,7 +97,7 @@ mod tests {
 
     #[test]
     fn allocators_are_known_by_the_libraries_that_are_mapped() {
-        let of = |mapped: &[&str]| MemoryManager::of(Path::new("/nonexistent"), mapped.iter().copied());
+        let of = |mapped: &[&str]| MemoryManager::mapped(mapped.iter().copied());
         assert_eq!(of(&["", "[heap]", "/usr/lib/libc.so.6"]), BTreeSet::new());
         assert_eq!(of(&["/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"]), [MemoryManager::Jemalloc].into());
         assert_eq!(of(&["/usr/lib/jvm/java-17/lib/server/libjvm.so"]), [MemoryManager::Java].into());
@@ -109,8 +112,9 @@ mod tests {
         std::fs::write(&source, "const char option[] = \"MALLOC_CONF\"; int main(void) { return option[0]; }").unwrap();
         let compiled = std::process::Command::new("cc").arg("-O0").arg("-o").arg(&program).arg(&source).status();
         assert!(compiled.expect("a C compiler").success());
-        assert_eq!(MemoryManager::of(&program, std::iter::empty()), [MemoryManager::Jemalloc].into());
+        assert_eq!(MemoryManager::linked_into(&program), [MemoryManager::Jemalloc].into());
+        assert_eq!(MemoryManager::linked_into(Path::new("/nonexistent")), BTreeSet::new());
         let own = std::env::current_exe().unwrap();
-        assert!(!MemoryManager::of(&own, std::iter::empty()).contains(&MemoryManager::Go));
+        assert!(!MemoryManager::linked_into(&own).contains(&MemoryManager::Go));
     }
 }

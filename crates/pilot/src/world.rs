@@ -3,7 +3,7 @@
 //! Owns: that list, as one trait. Never touches: anything. [`crate::machine::Machine`] is the real world; tests simulate others, in which hours pass
 //! in a second.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use kernel::probe::CollapseTimes;
 use kernel::process::{FamilyUsage, ProcessStatus};
 use kernel::target::{Process, TargetError};
 use kernel::{KernelError, nodes::Node};
+use launch::manager::MemoryManager;
 use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use serde::{Deserialize, Serialize};
 
@@ -107,6 +108,9 @@ pub trait World {
 
     /// Page faults that a process has had so far without reading from a disk; None after it has ended.
     fn minor_faults(&self, process: Process) -> Option<u64>;
+
+    /// The allocators in the file of a process's program, other than libraries; none after it has ended.
+    fn linked_in(&self, process: Process) -> BTreeSet<MemoryManager>;
 
     /// The children of a process, their children and so on. Errors: processes cannot be listed.
     fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError>;

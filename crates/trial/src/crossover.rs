@@ -2,7 +2,7 @@
 //!
 //! Owns: that order, and the windows. Never touches: the program; an [`UnderTrial`] does.
 
-use heat::statistics::{Interval, unpaired_ratio};
+use heat::statistics::median;
 use heat::units::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ const LONGEST_SETTLING: Nanos = Nanos(15_000_000_000);
 const SHORTEST_WINDOW: Nanos = Nanos(3_000_000_000);
 /// Longer ones would leave a trial of some minutes too few pairs.
 const LONGEST_WINDOW: Nanos = Nanos(10_000_000_000);
-/// Measured before memory is first switched: the fewest that bound a ratio with a confidence of 95 %.
+/// Measured before memory is first switched: enough that no single one decides.
 const OWN_WINDOWS: usize = 4;
 /// Less than this, as a share of the speed, is not worth a word.
 const CLEARLY: f64 = 0.02;
@@ -207,25 +207,26 @@ impl Trial {
         let rate = |arm| {
             let of =
                 |window: &TrialWindow| window.processor.map(|counted| counted.instructions / window.cpu_ns.seconds());
-            heat::statistics::median(&self.of(arm).filter_map(of).collect::<Vec<_>>()).filter(|&rate| rate > 0.0)
+            median(&self.of(arm).filter_map(of).collect::<Vec<_>>()).filter(|&rate| rate > 0.0)
         };
         Some(rate(Arm::Huge)? / rate(Arm::Base)? - 1.0)
     }
 
-    /// How many times as much work the program did for each second of CPU time in the windows of pairs on this as on its own base pages before. None
-    /// of fewer than four windows on each.
-    pub fn over_own_pages(&self, arm: Arm) -> Option<Interval> {
-        let speeds = |windows: &mut dyn Iterator<Item = &TrialWindow>| -> Vec<f64> {
-            windows.map(TrialWindow::per_cpu_second).collect()
-        };
-        let (own, later) = (speeds(&mut self.own.iter()), speeds(&mut self.of(arm)));
-        (own.len().min(later.len()) >= OWN_WINDOWS).then(|| unpaired_ratio(&later, &own))?
+    /// How much more work the program did for each second of CPU time in the windows of pairs on this than on its own base pages before. The latter
+    /// count as one window: a machine's speed drifts, and they were measured within seconds of each other. None of fewer than four windows on each.
+    pub fn over_own_pages(&self, arm: Arm) -> Option<SpeedChange> {
+        let own: Vec<f64> = self.own.iter().map(TrialWindow::per_cpu_second).collect();
+        let own_speed = median(&own).filter(|&speed| own.len() >= OWN_WINDOWS && speed > 0.0)?;
+        let mut pairs = PairedDifferences::default();
+        let speeds = self.of(arm).map(TrialWindow::per_cpu_second).filter(|&speed| speed > 0.0);
+        speeds.for_each(|speed| pairs.add(speed, own_speed));
+        pairs.change_from_one().filter(|_| pairs.pairs() >= OWN_WINDOWS)
     }
 
     /// Whether base pages that had been huge were clearly faster than the program's own: they still lie next to each other, and some processors join
     /// such pages in their TLB (AMD since Zen). Pairs of windows then understate what huge pages gain. A load that grew does the same.
     pub fn own_pages_were_slower(&self) -> bool {
-        self.over_own_pages(Arm::Base).is_some_and(|times| times.low > 1.0 + CLEARLY)
+        self.over_own_pages(Arm::Base).is_some_and(|change| change.low > CLEARLY)
     }
 
     fn of(&self, arm: Arm) -> impl Iterator<Item = &TrialWindow> {
@@ -239,7 +240,7 @@ impl Trial {
             pair.iter().find(|window| window.arm == arm).map(|window| window.memory_bytes.0 as f64)
         };
         let growth = |pair: &[TrialWindow]| Some(of(pair, Arm::Huge)? / of(pair, Arm::Base)?.max(1.0) - 1.0);
-        heat::statistics::median(&pairs.filter_map(growth).collect::<Vec<_>>())
+        median(&pairs.filter_map(growth).collect::<Vec<_>>())
     }
 }
 

@@ -54,10 +54,7 @@ impl PairedDifferences {
 
     /// The change; None as long as the pairs bound it nowhere, which is until the fourth.
     pub fn change(&self) -> Option<SpeedChange> {
-        let half = half_width(self.pairs(), self.deviation()?)?;
-        let mean = self.mean();
-        let of = |logarithm: f64| logarithm.exp() - 1.0;
-        Some(SpeedChange { estimate: of(mean), low: of(mean - half), high: of(mean + half) })
+        Some(self.within(half_width(self.pairs(), self.deviation()?)?))
     }
 
     /// How much pairs differ from each other: the standard deviation of their logarithms. None of fewer than two.
@@ -65,6 +62,19 @@ impl PairedDifferences {
         let mean = self.mean();
         let squares: f64 = self.0.iter().map(|difference| (difference - mean).powi(2)).sum();
         (self.pairs() > 1).then(|| (squares / (self.pairs() - 1) as f64).sqrt())
+    }
+
+    /// The change where all pairs share their `base`, a single measurement that may be as wrong as any `huge`. The interval is the one in which a
+    /// further pair would lie. None of fewer than two pairs.
+    pub fn change_from_one(&self) -> Option<SpeedChange> {
+        let further = (1.0 + 1.0 / self.pairs() as f64).sqrt() * self.deviation()?;
+        Some(self.within(students_t(self.pairs() - 1) * further))
+    }
+
+    fn within(&self, half: f64) -> SpeedChange {
+        let of = |logarithm: f64| logarithm.exp() - 1.0;
+        let mean = self.mean();
+        SpeedChange { estimate: of(mean), low: of(mean - half), high: of(mean + half) }
     }
 
     /// How many pairs should bring the interval within `half` of the estimate, if they go on differing as they do; None if more than a million.
@@ -77,6 +87,13 @@ impl PairedDifferences {
     fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / self.0.len().max(1) as f64
     }
+}
+
+/// The bound that Student's t exceeds in 2.5 % of cases, to within 5 % from three degrees of freedom on (Abramowitz and Stegun, Handbook of
+/// Mathematical Functions, 26.7.5).
+fn students_t(freedom: usize) -> f64 {
+    let (z, freedom) = (1.959964f64, freedom as f64);
+    z + (z.powi(3) + z) / (4.0 * freedom) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * freedom.powi(2))
 }
 
 /// How far from the mean of `pairs` differences their truth may lie; None if anywhere.
@@ -108,6 +125,21 @@ mod tests {
         let SpeedChange { estimate, low, high } = pairs.change().unwrap();
         assert!((estimate - (1.3f64 * 1.1).sqrt() + 1.0).abs() < 1e-9);
         assert!(low > 0.14 && high < 0.26, "{low} {high}");
+    }
+
+    #[test]
+    fn a_shared_window_is_as_wrong_as_any_other() {
+        for (freedom, published) in [(3, 3.182), (6, 2.447), (20, 2.086), (1000, 1.962)] {
+            assert!((students_t(freedom) / published - 1.0).abs() < 0.05, "{freedom}");
+        }
+        let mut pairs = PairedDifferences::default();
+        pairs.add(1.2, 1.0);
+        assert_eq!(pairs.change_from_one(), None);
+        [1.25, 1.15, 1.2, 1.22].into_iter().for_each(|huge| pairs.add(huge, 1.0));
+        let SpeedChange { estimate, low, high } = pairs.change_from_one().unwrap();
+        // A deviation of 0.0306 in logarithms, times 2.78 and the root of 1.2.
+        assert!((estimate - 0.2037).abs() < 0.001, "{estimate}");
+        assert!((low - 0.097).abs() < 0.005 && (high - 0.321).abs() < 0.005, "{low} {high}");
     }
 
     #[test]

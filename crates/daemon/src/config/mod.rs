@@ -154,10 +154,11 @@ impl Config {
         config.set_watching(&mut file)?;
         config.set_spending(&mut file)?;
         config.metrics = file.value("metrics", MetricsPlace::from_str)?;
-        let metrics_mode = file.value("metrics-mode", parse_mode)?;
-        if let (Some(MetricsPlace::Socket { mode, .. }), Some(given)) = (&mut config.metrics, metrics_mode) {
-            *mode = given;
-        }
+        let metrics = &mut config.metrics;
+        file.value("metrics-mode", |text| match metrics {
+            Some(MetricsPlace::Socket { mode, .. }) => parse_mode(text).map(|given| *mode = given),
+            _ => Err("needs a Unix socket: write metrics = \"/run/hugepilot/metrics.sock\", too".to_owned()),
+        })?;
         set(&mut config.agents, file.flag("agents")?);
         config.reclaim = file.table("reclaim")?.map(reclaim::options).transpose()?;
         let (targets, never) = (file.sections("target")?, file.sections("never")?);
@@ -435,7 +436,12 @@ mod tests {
                 "metrics in line 1: '0.0.0.0:9472' is not an address of this machine alone: write",
             ),
             ("metrics = '9472'", "metrics in line 1: '9472' is not an address"),
-            ("metrics-mode = '0888'", "metrics-mode in line 1: '0888' is not a file mode: write"),
+            (
+                "metrics = '/run/a.sock'\nmetrics-mode = '0888'",
+                "metrics-mode in line 2: '0888' is not a file mode: write",
+            ),
+            ("metrics-mode = '0660'", "metrics-mode in line 1: needs a Unix socket: write metrics = \"/run"),
+            ("metrics = '[::1]:9472'\nmetrics-mode = '0660'", "metrics-mode in line 2: needs a Unix socket"),
             ("[[target]]\npid = 0", "pid in line 2: '0' is not a process id"),
             ("[[target]]\npid = 0x10", "pid in line 2: '0x10' is not a process id"),
             ("[[target]]\nname = 'a['", "name in line 2: 'a[' is not a pattern"),

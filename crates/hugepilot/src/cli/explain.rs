@@ -51,7 +51,8 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
         AfterRestart { would_pay: would_pay(&plan), gain: observation.forecast(&plan, &estimator).gain() }
     });
     let executable = PathBuf::from(format!("/proc/{}/exe", process.pid));
-    let managers = MemoryManager::of(&executable, heat.mappings.iter().map(|mapping| mapping.name.as_str()));
+    let mut managers = MemoryManager::linked_into(&executable);
+    managers.extend(MemoryManager::mapped(heat.mappings.iter().map(|mapping| mapping.name.as_str())));
     let report = ExplainReport {
         heat,
         explanation: &explanation,

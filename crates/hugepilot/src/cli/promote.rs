@@ -63,7 +63,9 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
     say_if_piloted(process);
     if let Some(expectation) = expectation.filter(|_| !args.json) {
         say_if_fast(expectation.max_slowdown);
-        terminal::print(&text::expectation(&expectation))?;
+        // Nobody outside knows where a guest walks page tables.
+        let forecast = guest.is_none().then(|| forecast(process, &round, gauged, args));
+        terminal::print(&text::expectation(&expectation, forecast))?;
     }
     let promotes = round.plan.promotions().next().is_some();
     // Held until the program has been scanned again.
@@ -103,11 +105,19 @@ fn show_plan(
     expectation: Option<Expectation>,
     args: &PromoteArgs,
 ) -> anyhow::Result<()> {
-    let estimator = estimator(process, round.family.footprint, &args.forecast);
-    let forecast = Forecast::of(&round.plan, &round.heat, &round.family, gauged, &estimator);
-    let report =
-        PlanReport { plan: &round.plan, family: round.family, clearing: round.heat.clearing, forecast, expectation };
+    let report = PlanReport {
+        plan: &round.plan,
+        family: round.family,
+        clearing: round.heat.clearing,
+        forecast: forecast(process, round, gauged, args),
+        expectation,
+    };
     terminal::print(&if args.json { json::plan(&report) } else { text::plan(&report) })
+}
+
+fn forecast(process: Process, round: &Round, gauged: Gauged, args: &PromoteArgs) -> Forecast {
+    let estimator = estimator(process, round.family.footprint, &args.forecast);
+    Forecast::of(&round.plan, &round.heat, &round.family, gauged, &estimator)
 }
 
 /// What promoting should take, estimated from collapses of our own memory; None if nothing is promoted, or no collapse could be tried.

@@ -37,9 +37,7 @@ fn tracker(facts: &Facts) -> Checked {
         Ability::No(why) | Ability::Unknown(why) => format!("{kind}: {why}"),
         Ability::Yes => format!("{kind}: {}", drawback(*kind)),
     });
-    let others: Vec<String> =
-        reasons.chain(["write-scan: sees only the process that asks for it".to_owned()]).collect();
-    let others = others.join("; ");
+    let others = reasons.collect::<Vec<_>>().join("; ");
     Ok(match picked {
         None => HostCheck::missing("none", format!("No program can be observed. {others}.")),
         Some((_, Ability::Unknown(why))) => return Err(why.clone()),

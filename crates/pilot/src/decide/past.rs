@@ -7,11 +7,12 @@
 //! that flushed the TLB lowers it. A region that was given back, or split by others, cools down before it is promoted again, twice as long each time.
 //! A mapping that loses many of them rests as a whole ([`super::churn`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use heat::units::{Address, Bytes, PAGES_PER_REGION};
 use heat::{Heat, Region};
+use launch::manager::MemoryManager;
 
 use crate::decide::churn::Churn;
 use crate::decide::keep::{is_in_order, walk_share};
@@ -135,11 +136,11 @@ impl Past {
         self.churn.notice(&heat.mappings, held, lost, now);
     }
 
-    /// Another program has replaced this one in the process (exec).
-    pub fn forget(&mut self) {
+    /// Another program has replaced this one in the process (exec), with these allocators in its own file.
+    pub fn forget(&mut self, linked_in: BTreeSet<MemoryManager>) {
         self.regions.clear();
         self.churn.forget();
-        self.settling = Settling::default();
+        self.settling = Settling::of(linked_in);
         self.in_order = [false; 2];
     }
 

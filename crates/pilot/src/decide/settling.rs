@@ -5,19 +5,18 @@
 //! jemalloc and mimalloc serve many programs that hardly free anything, and some that free in waves. The first gain from huge pages; of the others
 //! nearly every huge page would be split. Which kind a program is shows on base pages, too: so it is watched before anything of it is promoted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use heat::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION};
 use heat::{Growth, Heat, Region};
+use launch::manager::MemoryManager;
 
 use crate::decide::Reason;
 
-/// An allocator that gives memory back by the page.
+/// How to tell whether an allocator that gives memory back by the page does so in this program.
 #[derive(Clone, Copy, Debug)]
-struct PageAllocator {
-    /// How the names of its files begin.
-    library: &'static str,
+struct Watch {
     /// How long a program is watched first.
     watched_for: Duration,
     /// A program gives back if more than this share of its regions did between two scans,
@@ -29,10 +28,14 @@ struct PageAllocator {
 /// jemalloc's decay takes ten seconds, and a program that frees in waves frees in many regions at once; a hash table that grows, as in Redis, leaves
 /// two or three. mimalloc gave back for the first time a minute after the start of a program that frees half of its memory every forty seconds, and
 /// then in few regions of each wave, which add up. gperftools' tcmalloc gives back whole spans: of 162 promotions it split four.
-const ALLOCATORS: [PageAllocator; 2] = [
-    PageAllocator { library: "libjemalloc", watched_for: Duration::from_secs(45), share: 0.05, fewest: 4 },
-    PageAllocator { library: "libmimalloc", watched_for: Duration::from_secs(90), share: 0.01, fewest: 2 },
-];
+fn watch(manager: MemoryManager) -> Option<Watch> {
+    match manager {
+        MemoryManager::Jemalloc => Some(Watch { watched_for: Duration::from_secs(45), share: 0.05, fewest: 4 }),
+        MemoryManager::Mimalloc => Some(Watch { watched_for: Duration::from_secs(90), share: 0.01, fewest: 2 }),
+        MemoryManager::Go => Some(Watch { watched_for: Duration::from_secs(90), share: 0.01, fewest: 2 }),
+        MemoryManager::Tcmalloc | MemoryManager::Java => None,
+    }
+}
 /// A program is watched for longer if it took or gave back more than this share of its memory between two scans: whoever frees in waves takes in waves,
 /// and takes before it frees.
 const IN_MOTION: f64 = 0.01;
@@ -50,6 +53,8 @@ const MOST_REGIONS: usize = 4096;
 /// What a program with such an allocator does.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Settling {
+    /// Allocators that are part of its own file.
+    linked_in: BTreeSet<MemoryManager>,
     /// Until when it is watched at least; None if it has no such allocator.
     known_at: Option<Instant>,
     /// The latest end of that.
@@ -63,13 +68,19 @@ pub(super) struct Settling {
 }
 
 impl Settling {
+    /// Of a program of which nothing is known yet, but the allocators in its own file.
+    pub(super) fn of(linked_in: BTreeSet<MemoryManager>) -> Self {
+        Self { linked_in, ..Self::default() }
+    }
+
     /// Records a scan.
     pub(super) fn notice(&mut self, heat: &Heat, now: Instant) {
-        let all = heat.mappings.iter().filter_map(|mapping| allocator_of(&mapping.name));
-        let Some(allocator) = all.max_by_key(|allocator| allocator.watched_for) else {
-            return *self = Self::default();
+        let mapped = MemoryManager::mapped(heat.mappings.iter().map(|mapping| mapping.name.as_str()));
+        let watches = mapped.union(&self.linked_in).filter_map(|&manager| watch(manager));
+        let Some(watch) = watches.max_by_key(|watch| watch.watched_for) else {
+            return *self = Self::of(std::mem::take(&mut self.linked_in));
         };
-        self.known_at = self.known_at.or(Some(now + allocator.watched_for));
+        self.known_at = self.known_at.or(Some(now + watch.watched_for));
         self.latest = self.latest.or(Some(now + LONGEST_WATCH));
         let on_base_pages = || heat.regions.iter().filter(|region| !region.huge && region.obstacle.is_none());
         // By address, so that each scan watches the same ones.
@@ -79,7 +90,7 @@ impl Settling {
         let before = std::mem::replace(&mut self.held, held);
         let known = before.iter().filter_map(|(start, &before)| Some((before, *self.held.get(start)?)));
         let gave_back = known.clone().filter(|&(before, now)| now > 0 && before >= now + FEWEST_PAGES).count();
-        if gave_back >= allocator.fewest && gave_back as f64 > known.count() as f64 * allocator.share {
+        if gave_back >= watch.fewest && gave_back as f64 > known.count() as f64 * watch.share {
             self.gave_back = Some(now);
         }
     }
@@ -108,12 +119,6 @@ impl Settling {
     pub(super) fn is_known_at(&self, now: Instant) -> Option<Instant> {
         self.known_at.filter(|&known_at| now < known_at)
     }
-}
-
-/// None if the file is of no such allocator.
-fn allocator_of(mapped: &str) -> Option<PageAllocator> {
-    let name = mapped.rsplit('/').next().unwrap_or_default();
-    ALLOCATORS.into_iter().find(|allocator| name.starts_with(allocator.library))
 }
 
 /// Pages that the program would miss. What it gave back may be a zero page by now, or be taken by the kernel at any time.

@@ -288,7 +288,7 @@ impl Member {
         };
         if self.address_space != heat.address_space {
             self.known = Known::default();
-            self.past.forget();
+            self.past.forget(pilot.world.linked_in(process));
             self.growth.clear();
         }
         self.note_losses(process, &heat, pilot);

@@ -13,6 +13,7 @@ pub mod require;
 mod trial;
 mod trial_mark;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -30,6 +31,7 @@ use kernel::probe::CollapseTimes;
 use kernel::process::{FamilyUsage, ProcessStatus, Stat, descendants, own_cpu_time};
 use kernel::target::{Process, Target, TargetError};
 use kernel::{KernelError, Root, cpu};
+use launch::manager::MemoryManager;
 use observe::{Contents, FaultRates, Faults, ObserveError, ObserveOptions, Tracker, Waited, Waits, Whose};
 use observe::{calibrate, keep_away_from, populated};
 
@@ -161,6 +163,10 @@ impl World for Machine {
 
     fn minor_faults(&self, process: Process) -> Option<u64> {
         Stat::read(&self.root, process.pid).ok().map(|stat| stat.minor_faults)
+    }
+
+    fn linked_in(&self, process: Process) -> BTreeSet<MemoryManager> {
+        MemoryManager::linked_into(&self.root.path(&format!("proc/{}/exe", process.pid)))
     }
 
     fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError> {

@@ -18,6 +18,7 @@ use kernel::group_memory::GroupMemory;
 use kernel::probe::CollapseTimes;
 use kernel::process::{FamilyUsage, ProcessStatus};
 use kernel::target::{Process, TargetError};
+use launch::manager::MemoryManager;
 use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use pilot::decide::OwnPressure;
 use pilot::forecast::{Estimator, Gauges};
@@ -347,6 +348,10 @@ impl World for Handle {
 
     fn minor_faults(&self, _: Process) -> Option<u64> {
         None
+    }
+
+    fn linked_in(&self, _: Process) -> BTreeSet<MemoryManager> {
+        BTreeSet::new()
     }
 
     fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError> {

@@ -1,7 +1,6 @@
 //! The trial: its verdict, and every window.
 
-use heat::statistics::Interval;
-use trial::{Arm, SpeedChange, TrialWindow};
+use trial::{Arm, TrialWindow};
 
 use super::{ReportKind, document};
 use crate::report::TrialReport;
@@ -17,10 +16,6 @@ pub fn trial(report: &TrialReport) -> String {
             work_per_second: window.per_second(),
         }
     };
-    let change = |times: Interval| {
-        let [estimate, low, high] = [times.estimate, times.low, times.high].map(|times| times - 1.0);
-        SpeedChange { estimate, low, high }
-    };
     document(
         ReportKind::Trial,
         &object! {
@@ -31,8 +26,8 @@ pub fn trial(report: &TrialReport) -> String {
             #[serde(flatten)]
             verdict: report.verdict,
             by_clock: trial.by_clock.change(),
-            split_pages_over_own: trial.over_own_pages(Arm::Base).map(change),
-            huge_pages_over_own: trial.over_own_pages(Arm::Huge).map(change),
+            split_pages_over_own: trial.over_own_pages(Arm::Base),
+            huge_pages_over_own: trial.over_own_pages(Arm::Huge),
             growth: trial.growth(),
             pairs: trial.by_cpu.pairs(),
             seconds: trial.elapsed.seconds(),

@@ -3,14 +3,16 @@
 //! Owns: these words. Never touches: how it is estimated.
 
 use heat::units::{Nanos, Slowdown};
+use pilot::forecast::Forecast;
 use pilot::words::count_of;
 
-use super::joined;
+use super::{joined, plan};
 use crate::report::Expectation;
 
-/// What to expect, printed before acting.
-pub fn expectation(expectation: &Expectation) -> String {
-    joined(vec![expected(expectation)])
+/// What to expect, printed before acting. `forecast`: None if nothing tells what the program gains, as of a virtual machine.
+pub fn expectation(expectation: &Expectation, forecast: Option<Forecast>) -> String {
+    let gain = forecast.map(|forecast| format!("expected gain: {}", plan::gain(forecast)));
+    joined(std::iter::once(expected(expectation)).chain(gain).collect())
 }
 
 pub(super) fn expected(expectation: &Expectation) -> String {

@@ -73,11 +73,10 @@ fn disagreement(by_cpu: &SpeedChange, by_clock: &SpeedChange) -> Option<String> 
 
 /// What huge pages gain over the program's own base pages, where pairs understate it.
 fn gain_over_own_pages(trial: &Trial) -> Option<String> {
-    let times = trial.over_own_pages(Arm::Huge).filter(|_| trial.own_pages_were_slower())?;
-    let change = SpeedChange { estimate: times.estimate - 1.0, low: times.low - 1.0, high: times.high - 1.0 };
+    let change = trial.over_own_pages(Arm::Huge).filter(|_| trial.own_pages_were_slower())?;
     Some(format!(
         "over its own base pages, measured before the first switch, it {}: the base pages since had been huge and still lie next to each other, and many \
-         TLBs join such pages. A load that changed meanwhile would do the same",
+         TLBs join such pages. A load that changed, or a program that was still warming up, would do the same",
         changed(&change)
     ))
 }
