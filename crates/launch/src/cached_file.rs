@@ -1,7 +1,7 @@
 //! A file in the page cache on huge pages, for programs that map it.
 //!
-//! Owns: which files, and what is dropped from the cache to be read anew. Never touches: a file's contents, files that somebody may write to, or pages
-//! that a program maps.
+//! Owns: which files, and what is dropped from the cache to be read anew. Never touches: a file's contents, or files that somebody may write to. Pages
+//! that a program maps are replaced by the kernel, where it can.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 use hugepilot_os::file_cache::{cache_state, drop_clean};
-use hugepilot_os::huge_file::{is_open_for_writing, read_huge};
+use hugepilot_os::huge_file::{collapse_file, is_open_for_writing, read_huge};
 use hugepilot_os::stop::Stop;
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
@@ -116,8 +116,8 @@ impl FileToCache {
         self.whole
     }
 
-    /// Reads it into the page cache on huge pages, until a stop is requested. What is there on base pages, clean and mapped by nobody, is dropped and
-    /// read anew. `progress` is told after each 2 MiB how much was done.
+    /// Reads it into the page cache on huge pages, until a stop is requested. What is there on base pages is collapsed; where the kernel does not do that
+    /// to files, what is clean and mapped by nobody is dropped and read anew. `progress` is told after each 2 MiB how much was done.
     ///
     /// Errors: it cannot be read, or became shorter; the kernel does not tell what came of it.
     pub fn read(&self, stop: &Stop, progress: impl FnMut(Bytes)) -> Result<CachedFile, CacheError> {
@@ -151,12 +151,13 @@ impl FileToCache {
     }
 
     fn read_region(&self, start: u64) -> io::Result<RegionIs> {
-        if read_huge(&self.file, start)? {
+        let is_huge = || read_huge(&self.file, start);
+        if is_huge()? || (collapse_file(&self.file, start).is_ok() && is_huge()?) {
             return Ok(RegionIs::Huge);
         }
         drop_clean(&self.file, start, HUGE_PAGE)?;
         let stays = cache_state(&self.file, start, HUGE_PAGE).map(|state| state.cached > 0);
-        Ok(match (read_huge(&self.file, start)?, stays) {
+        Ok(match (is_huge()?, stays) {
             (true, _) => RegionIs::Huge,
             (false, Ok(true)) => RegionIs::InUse,
             (false, Ok(false)) => RegionIs::Refused,

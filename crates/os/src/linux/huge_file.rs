@@ -2,7 +2,8 @@
 //!
 //! A file system with large folios (XFS, ext4 since Linux 6.16) reads what is touched through a mapping with `MADV_HUGEPAGE` in folios of
 //! 2 MiB (mm/filemap.c, do_sync_mmap_readahead). They stay in the page cache, and a mapping whose address and offset agree modulo 2 MiB
-//! maps each of them by one entry. None of these calls changes a file's contents.
+//! maps each of them by one entry. Where the kernel collapses files (`MADV_COLLAPSE`, with `CONFIG_READ_ONLY_THP_FOR_FS`), pages that are there on
+//! base pages are copied onto a huge one, beneath whoever maps them. None of these calls changes a file's contents.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -25,11 +26,21 @@ const F_SETSIG: libc::c_int = 10;
 /// Errors: `EFAULT` the file is shorter, or its disk failed; `EINVAL` the kernel has no transparent huge pages; `ENODEV` the file cannot
 /// be mapped; `ENOTTY` the kernel is older than 6.7 and does not tell.
 pub fn read_huge(file: &impl AsFd, start: u64) -> io::Result<bool> {
-    let view = HugeView::of(file, start)?;
+    let view = HugeView::of(file, start, ProtFlags::READ)?;
     view.advise(libc::MADV_HUGEPAGE)?;
     // Touching a page of a file that somebody else truncates would end this process; advice fails instead.
     view.advise(libc::MADV_POPULATE_READ)?;
     any_huge_here(view.start as u64, (view.start + HUGE_PAGE) as u64)
+}
+
+/// Collapses 2 MiB of a file in the page cache from `start`, a multiple of 2 MiB, also for those who map it.
+///
+/// Errors: `EINVAL` this kernel, or file system, collapses no files; `EAGAIN` its pages are in use just now; `ENOMEM` no contiguous memory.
+pub fn collapse_file(file: &impl AsFd, start: u64) -> io::Result<()> {
+    // Older kernels collapse only what can be executed (mm/huge_memory.c, file_thp_enabled); some file systems are mounted `noexec`.
+    let view = HugeView::of(file, start, ProtFlags::READ | ProtFlags::EXEC)
+        .or_else(|_| HugeView::of(file, start, ProtFlags::READ))?;
+    view.advise(libc::MADV_COLLAPSE)
 }
 
 /// Whether a file that is open here for reading is open for writing anywhere.
@@ -63,7 +74,7 @@ struct HugeView {
 }
 
 impl HugeView {
-    fn of(file: &impl AsFd, offset: u64) -> io::Result<Self> {
+    fn of(file: &impl AsFd, offset: u64, rights: ProtFlags) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let whole = unsafe {
             mmap_anonymous(ptr::null_mut(), 2 * HUGE_PAGE, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?
@@ -74,7 +85,7 @@ impl HugeView {
             mmap(
                 view.start as *mut c_void,
                 HUGE_PAGE,
-                ProtFlags::READ,
+                rights,
                 MapFlags::SHARED | MapFlags::FIXED,
                 file,
                 offset,
@@ -84,7 +95,7 @@ impl HugeView {
     }
 
     fn advise(&self, advice: libc::c_int) -> io::Result<()> {
-        // SAFETY: the range is this value's own mapping; neither advice changes contents. The preload library intercepts libc's function.
+        // SAFETY: the range is this value's own mapping; no advice given here changes contents. The preload library intercepts libc's function.
         checked(unsafe { libc::syscall(libc::SYS_madvise, self.start, HUGE_PAGE, advice) }).map(drop)
     }
 }
