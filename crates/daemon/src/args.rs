@@ -26,7 +26,8 @@ pub struct DaemonArgs {
     /// Which processes to pilot, and what that may take; `hugepilot config` prints one
     #[arg(long, value_name = "FILE", default_value = Config::PATH)]
     pub config: PathBuf,
-    /// Asks the daemon that runs whether it is well, and fails if it does not answer or hangs; for a liveness probe
+    /// Asks the daemon that runs whether it is well, and fails if it does not answer or hangs; for a liveness probe. `hugepilot config --check FILE`
+    /// checks a file
     #[arg(long, conflicts_with = "config")]
     pub check: bool,
     /// Where to listen.

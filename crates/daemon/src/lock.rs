@@ -1,10 +1,11 @@
-//! Ensures that only one daemon runs on a machine.
+//! Ensures that only one daemon runs at a control socket, and notices one at the usual socket.
 //!
 //! Owns: the lock file next to the control socket. Never touches: the socket.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -12,6 +13,7 @@ use hugepilot_os::run_directory;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use crate::control::SOCKET;
 use crate::piloting::say;
 
 /// Held as long as this daemon lives: two daemons would undo each other's work. If the file cannot be written, there is no
@@ -35,6 +37,11 @@ pub(crate) fn only_one(socket: &Path) -> anyhow::Result<Option<File>> {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => bail!("{}", another(&path)),
         Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+    if socket != Path::new(SOCKET) && UnixStream::connect(SOCKET).is_ok() {
+        say(format_args!(
+            "another hugepilot daemon serves {SOCKET}; where both pilot a program, they undo each other's work"
+        ));
     }
     // For the message of a daemon that is refused; the lock itself needs no contents.
     let _unsaid = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));

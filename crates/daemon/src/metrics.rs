@@ -46,7 +46,7 @@ const GAUGES: &[Gauge<State>] = &[
     gauge("hugepilot_uptime_seconds", "Time since the pilot began", |state| Some(state.up_ns.seconds())),
     gauge(
         "hugepilot_state_age_seconds",
-        "Time since the other figures were taken: a second or less, up to ten while regions are promoted",
+        "Time since the other figures were taken: a second or less, longer during a scan or while regions are promoted",
         |state| Some(state.taken_ns_ago.seconds()),
     ),
     gauge("hugepilot_paused", "1 while everything is paused on request", |state| Some(flag(state.paused))),

@@ -137,10 +137,11 @@ impl Daemon<'_> {
             say("another tracker is taken at the next start only");
         }
         self.fleet.change(config.scope.clone(), rules(&config), Instant::now());
-        let moved = self.config.metrics != config.metrics;
+        // An address that was taken may be free by now.
+        let serves_elsewhere = self.config.metrics != config.metrics || self.metrics.is_none();
         let reclaims_otherwise = self.config.reclaim != config.reclaim;
         self.config = config;
-        if moved {
+        if serves_elsewhere {
             self.serve_metrics();
         }
         if reclaims_otherwise {

@@ -211,7 +211,7 @@ impl FromStr for Bytes {
     }
 }
 
-/// Accepts `512`, `512B`, `1.5G`, `2GiB`, `64k`; units are powers of 1024.
+/// Accepts `512`, `512B`, `1.5G`, `2GiB`, `64k`; units are powers of 1024. No parts of a byte: who writes `0.01` means something else.
 fn parse_bytes(text: &str) -> Option<Bytes> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -226,7 +226,7 @@ fn parse_bytes(text: &str) -> Option<Bytes> {
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(1 << shift).map(Bytes);
     }
-    let bytes = number.parse::<f64>().ok()? * (1u64 << shift) as f64;
+    let bytes = number.parse::<f64>().ok().filter(|_| shift > 0)? * (1u64 << shift) as f64;
     (bytes < u64::MAX as f64).then_some(Bytes(bytes as u64))
 }
 

@@ -23,7 +23,7 @@ use crate::arena::Arena;
 use crate::c_error;
 use crate::judge::{self, ActiveRegion, Application, RegionVerdict, Report};
 use crate::tracking::{ProcessTracking, TrackingSettings, locked};
-use crate::wire::{Page, Range, Track};
+use crate::wire::{MOST_RANGES, Page, Range, Track};
 use crate::{ArenaBacking, TrackError};
 
 /// A thread of the library fetches lists and calls the functions that were set.
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn hps_enable_track(options: *const hps_options) -> c_int 
         if rests {
             resting.tracker.watch();
         }
-        return answer(if rests { Ok(()) } else { Err(TrackError::Busy) });
+        return answer(if rests { Ok(()) } else { Err(TrackError::Tracked) });
     }
     let made = match mode {
         HPS_HANDLE => ProcessTracking::with_thread(settings, Arc::new(Current)),
@@ -474,10 +474,15 @@ unsafe fn settings(options: *const hps_options) -> Result<(TrackingSettings, u32
         return Err(invalid("read struct hps_options: an unknown mode or flag"));
     }
     let or = |value: u64, default: u64| if value == 0 { default } else { value };
-    let ranges = match NonNull::new(options.ranges.cast_mut()) {
-        None => &[],
-        // SAFETY: the caller guarantees that many; more ranges than allowed are refused anyway.
-        Some(ranges) => unsafe { std::slice::from_raw_parts(ranges.as_ptr(), options.ranges_count.min(4096) as usize) },
+    let ranges = match (NonNull::new(options.ranges.cast_mut()), options.ranges_count) {
+        (None, 0) => &[],
+        // SAFETY: the caller guarantees that many.
+        (Some(ranges), count) if (1..=MOST_RANGES as u64).contains(&count) => unsafe {
+            std::slice::from_raw_parts(ranges.as_ptr(), count as usize)
+        },
+        _ => {
+            return Err(invalid("read struct hps_options: `ranges` and `ranges_count` do not fit, or are more than 32"));
+        }
     };
     let usual = TrackingSettings::default();
     let socket = match NonNull::new(options.socket.cast_mut()) {

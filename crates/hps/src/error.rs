@@ -31,7 +31,9 @@ pub enum TrackError {
     NoRanges,
     #[error("this process is not tracked; call hps_enable_track first")]
     NotTracked,
-    #[error("another thread waits already")]
+    #[error("this process is tracked already; call hps_disable_track first")]
+    Tracked,
+    #[error("another thread waits already, or one of the library's own does (HPS_HANDLE)")]
     Busy,
     #[error("nothing came within the time given")]
     TimedOut,
@@ -80,7 +82,7 @@ impl TrackError {
             TrackError::Wire(WireError::List) => libc::EPROTO,
             TrackError::Wire(_) | TrackError::NoRanges => libc::EINVAL,
             TrackError::NotTracked => libc::ESRCH,
-            TrackError::SignalTaken { .. } | TrackError::Busy => libc::EBUSY,
+            TrackError::SignalTaken { .. } | TrackError::Tracked | TrackError::Busy => libc::EBUSY,
             TrackError::Color(error) => error.errno(),
             TrackError::System { cause, .. } => cause.raw_os_error().unwrap_or(libc::EIO),
             TrackError::TimedOut => libc::ETIMEDOUT,

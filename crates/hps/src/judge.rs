@@ -125,6 +125,9 @@ pub(crate) trait Convert {
     /// Bytes of a region that have no memory yet. Errors: this cannot be told.
     fn missing_bytes(&self, region: u64) -> io::Result<u64>;
 
+    /// Whether a region is on a huge page already: a list may be older than what became of the one before.
+    fn is_huge(&self, region: u64) -> bool;
+
     /// Puts a region on a huge page. Errors: the kernel refuses.
     fn convert(&mut self, region: u64) -> io::Result<()>;
 }
@@ -139,6 +142,8 @@ pub(crate) struct Limits<'a> {
 /// The result of trying to convert a region in place.
 enum Conversion {
     Done,
+    /// It is on a huge page already.
+    NotNeeded,
     /// The limit on huge pages is reached.
     NoHugePageLeft,
     /// It would add more memory than the limit on growth leaves.
@@ -171,6 +176,9 @@ impl Allowance {
 
 impl Limits<'_> {
     fn convert(&self, region: u64, by: &mut impl Convert) -> Conversion {
+        if by.is_huge(region) {
+            return Conversion::NotNeeded;
+        }
         let missing = match by.missing_bytes(region) {
             Ok(missing) => missing,
             Err(error) => return Conversion::Refused(error),
@@ -210,6 +218,7 @@ pub(crate) fn work_through(
             RegionVerdict::Keep => report.kept += 1,
             RegionVerdict::Convert => match limits.convert(region.start, by) {
                 Conversion::Done => report.converted += 1,
+                Conversion::NotNeeded => report.kept += 1,
                 Conversion::NoHugePageLeft => report.over_limit += 1,
                 Conversion::GrowsTooMuch => match application.compact(region) {
                     None => report.over_limit += 1,
@@ -230,6 +239,7 @@ pub(crate) fn work_through(
 impl Report {
     fn note_compacted(&mut self, moved: Result<u64, i32>) {
         match moved {
+            Ok(0) => self.kept += 1,
             Ok(bytes) => {
                 self.compacted += 1;
                 self.compacted_bytes += bytes;
@@ -299,12 +309,17 @@ mod tests {
     struct Converts {
         converted: Vec<u64>,
         missing: u64,
+        huge: Vec<u64>,
         refuses: Option<i32>,
     }
 
     impl Convert for Converts {
         fn missing_bytes(&self, _: u64) -> io::Result<u64> {
             Ok(self.missing)
+        }
+
+        fn is_huge(&self, region: u64) -> bool {
+            self.huge.contains(&region)
         }
 
         fn convert(&mut self, region: u64) -> io::Result<()> {
@@ -315,6 +330,15 @@ mod tests {
 
     fn dense(region: u64) -> Vec<Page> {
         (0..128).map(|number| page(region, number, 1.0)).collect()
+    }
+
+    #[test]
+    fn what_is_huge_already_takes_nothing_of_the_limit() {
+        let (huge, growth) = (Allowance::of(REGION), Allowance::of(0));
+        let mut by = Converts { huge: vec![REGION], ..Converts::default() };
+        let pages = [dense(1), dense(2)].concat();
+        let report = work_through(&pages, 0, &Judge, &Limits { huge: &huge, growth: &growth }, &mut by);
+        assert_eq!((by.converted, report.converted, report.kept, report.over_limit), (vec![2 * REGION], 1, 1, 0));
     }
 
     #[test]

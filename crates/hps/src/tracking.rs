@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hugepilot_os::advise::collapse_own;
+use hugepilot_os::page_scan::any_huge_here;
 use hugepilot_os::signals::{Disposition, disposition, take_only, wait_open_to};
 use hugepilot_os::socket::send_all;
 use signal_hook::SigId;
@@ -262,10 +263,12 @@ impl Shared {
                 }
                 return Ok(pages);
             }
-            if until.is_some_and(|until| until <= Instant::now()) {
+            // Who does not want to wait still learns that the daemon has gone, and registers with the next one.
+            let is_late = until.is_some_and(|until| until <= Instant::now());
+            self.pause_with(&mut source, until)?;
+            if is_late {
                 return Err(TrackError::TimedOut);
             }
-            self.pause_with(&mut source, until)?;
         }
     }
 
@@ -384,6 +387,11 @@ impl Shared {
 impl Convert for &Shared {
     fn missing_bytes(&self, region: u64) -> io::Result<u64> {
         missing_bytes(region)
+    }
+
+    fn is_huge(&self, region: u64) -> bool {
+        // What the kernel does not tell is tried.
+        any_huge_here(region, region + REGION).unwrap_or(false)
     }
 
     fn convert(&mut self, region: u64) -> io::Result<()> {

@@ -193,7 +193,7 @@ fn every_target_of_make_that_is_named_is_one() {
     assert!(checked > 20, "{checked}");
 }
 
-/// The words of a command without what follows it: a remark after two spaces, a pipe, a redirection.
+/// The words of a command without what follows it: a remark after `#`, so that the line can be copied whole, a pipe, a redirection. None of a table.
 fn words(typed: &str) -> Vec<String> {
     let (mut words, mut word, mut quote, mut spaces) = (Vec::new(), String::new(), None, 0);
     let mut rest = typed.chars();
@@ -201,7 +201,7 @@ fn words(typed: &str) -> Vec<String> {
         match (quote, each) {
             (Some('"'), '\\') => word.extend(rest.next()),
             (None, '|' | '>' | '#') if word.is_empty() => break,
-            (None, ' ') if spaces == 1 && word.is_empty() => break,
+            (None, ' ') if spaces == 1 && words.iter().all(String::is_empty) && word.is_empty() => break,
             (None, ' ') => {
                 spaces += 1;
                 words.push(std::mem::take(&mut word));
@@ -225,7 +225,9 @@ fn words(typed: &str) -> Vec<String> {
 
 #[test]
 fn a_command_ends_where_a_remark_begins() {
-    assert_eq!(words("heat PID --for 1m          for a minute"), ["heat", "4242", "--for", "1m"]);
+    assert_eq!(words("heat PID --for 1m          # for a minute"), ["heat", "4242", "--for", "1m"]);
+    assert_eq!(words("heat PID        hot pages")[2..], ["hot", "pages"], "which no shell would take for a remark");
+    assert!(words("   12.5 %  3 GiB").is_empty());
     assert_eq!(words("heat PID --json | jq '.a'"), ["heat", "4242", "--json"]);
     assert_eq!(words("trial --rate \"a | b 'c'\" x"), ["trial", "--rate", "a | b 'c'", "x"]);
 }

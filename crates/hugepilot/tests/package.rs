@@ -320,6 +320,13 @@ fn the_debian_packages_install_run_and_go() {
     assert_eq!(files, expected.map(Path::new), "until they are purged");
     system.dpkg("--purge", &PACKAGES.map(str::to_owned));
     assert_eq!(tree(system.root.path()), before);
+
+    // The same without removing them first.
+    system.dpkg("--install", &packages);
+    fs::create_dir_all(system.path("var/lib/hugepilot")).unwrap();
+    fs::write(system.path("var/lib/hugepilot/trials.json"), "").unwrap();
+    system.dpkg("--purge", &PACKAGES.map(str::to_owned));
+    assert_eq!(tree(system.root.path()), before);
 }
 
 #[test]

@@ -20,6 +20,8 @@ const SHORTEST_WINDOW: Nanos = Nanos(3_000_000_000);
 const LONGEST_WINDOW: Nanos = Nanos(10_000_000_000);
 /// Measured before memory is first switched: enough that no single one decides.
 const OWN_WINDOWS: usize = 4;
+/// Fewer bound no change ([`PairedDifferences::change`]).
+const FEWEST_PAIRS: u64 = 4;
 /// Less than this, as a share of the speed, is not worth a word.
 const CLEARLY: f64 = 0.02;
 /// A program that uses less of a CPU does not show what huge pages do for it.
@@ -247,6 +249,11 @@ impl Trial {
 /// How long windows are where switching takes so long, so that half of the time is measured.
 pub fn usual_window(switching: Nanos) -> Nanos {
     switching.clamp(SHORTEST_WINDOW, LONGEST_WINDOW)
+}
+
+/// The least time in which a trial can have an answer: its windows before the first switch, and the pairs without which nothing is bounded.
+pub fn shortest_trial(window: Nanos, pair: Nanos) -> Nanos {
+    Nanos(OWN_WINDOWS as u64 * window.0 + FEWEST_PAIRS * pair.0)
 }
 
 /// Runs a trial until it ends; `progress` sees it after each window. What was measured counts, however it ends.

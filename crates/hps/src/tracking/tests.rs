@@ -136,6 +136,29 @@ fn a_daemon_that_comes_back_finds_the_client_again() {
 }
 
 #[test]
+fn who_never_waits_finds_a_daemon_that_comes_back() {
+    let stand = Stand::new("never-waits");
+    let settings = settings(&stand, 21);
+    thread::scope(|scope| {
+        let made = scope.spawn(|| ProcessTracking::new(settings).unwrap());
+        let (reader, ..) = stand.serve(TRACKED);
+        let tracker = made.join().unwrap();
+        drop(reader);
+        let polls = scope.spawn(move || {
+            loop {
+                match tracker.wait(Some(Duration::ZERO), &Judge) {
+                    Err(TrackError::TimedOut) => thread::yield_now(),
+                    told => return told.unwrap().pages,
+                }
+            }
+        });
+        let (_reader, _, file) = stand.serve(TRACKED);
+        write_list(&file, 1, &[page(5)]);
+        assert_eq!(polls.join().unwrap(), 1);
+    });
+}
+
+#[test]
 fn a_daemon_whose_lists_cannot_be_read_is_told_and_left_alone() {
     let stand = Stand::new("unreadable");
     let settings = settings(&stand, 20);

@@ -257,11 +257,13 @@ fn say_how_long(tried: &mut Tried<'_>, args: &TrialArgs) {
     let Some(expectation) = expect(&tried.round, &mut tried.pilot) else { return };
     let window = args.window.unwrap_or_else(|| trial::usual_window(expectation.elapsed));
     let pair = expectation.elapsed + window + window;
+    let fewest = trial::shortest_trial(window, pair);
     terminal::note(&format!(
-        "each pair of windows moves {} to huge pages and back, in about {pair}, longer on a busy machine; the answer takes four pairs or more",
+        "each pair of windows moves {} to huge pages and back, in about {pair}, longer on a busy machine; the answer takes four pairs or more, and four \
+         windows before them: {fewest} at least",
         Bytes(expectation.regions * HUGE_PAGE)
     ));
-    if Nanos(4 * pair.0) > args.limit {
+    if fewest > args.limit {
         terminal::note(&format!(
             "that may be too much for {}: give it longer (--for), try less (--max-huge), or let memory move faster (--max-slowdown 25%)",
             args.limit

@@ -82,14 +82,7 @@ impl HugeView {
         let view = Self { whole, start: (whole as usize).next_multiple_of(HUGE_PAGE) };
         // SAFETY: this replaces part of the mapping just made, which nobody refers to.
         unsafe {
-            mmap(
-                view.start as *mut c_void,
-                HUGE_PAGE,
-                rights,
-                MapFlags::SHARED | MapFlags::FIXED,
-                file,
-                offset,
-            )?
+            mmap(view.start as *mut c_void, HUGE_PAGE, rights, MapFlags::SHARED | MapFlags::FIXED, file, offset)?
         };
         Ok(view)
     }

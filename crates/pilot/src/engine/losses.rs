@@ -16,8 +16,8 @@ use crate::engine::pilot_summary::PilotSummary;
 const WORTH_RELIEF: u16 = 64;
 
 impl Member {
-    /// What is on record is lost; what somebody gave back, as a trial does between its windows, is on record no more. To be called before anything is
-    /// promoted, which drops from the record what is lost. Returns how many regions were lost.
+    /// What is on record is lost, and is taken from the record; what somebody gave back, as a trial does between its windows, is on record no more.
+    /// Returns how many regions were lost.
     pub(super) fn note_losses(&mut self, process: Process, heat: &Heat, pilot: &mut Pilot<'_>) -> u64 {
         let (now, lost) = (pilot.now(), self.past.lost());
         let mut gone = self.past.notice(heat, now);
@@ -27,6 +27,7 @@ impl Member {
         if !gone.is_empty() {
             let record = pilot.world.promotions(process).unwrap_or_default();
             gone.retain(|start| record.contains_key(start));
+            pilot.forget(process, gone.iter().copied());
         }
         self.past.lose(heat, &gone, now);
         self.past.lost() - lost

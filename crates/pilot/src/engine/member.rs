@@ -321,6 +321,7 @@ impl Member {
             return;
         }
         let Ok(heat) = pilot.world.survey(process) else { return };
+        self.past.forget(pilot.world.linked_in(process));
         for region in heat.regions.iter().filter(|region| region.huge) {
             let promoted = record.get(&region.start).filter(|promoted| promoted.walks_per_second > 0.0);
             if let Some(Promoted { walks_per_second, growth_bytes }) = promoted {

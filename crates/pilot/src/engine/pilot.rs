@@ -277,7 +277,7 @@ impl<'a> Pilot<'a> {
     ) -> Acted {
         let takes_long = regions.len() >= TAKE_LONG;
         let _unreported = takes_long.then(|| self.world.hold_reporting_back());
-        let added = self.remember(process, heat, regions);
+        let added = self.remember(process, regions);
         let candidates: Vec<Candidate> = regions.iter().map(|&(start, _)| candidate(start, heat)).collect();
         self.charge(Nanos(0));
         self.world.begin_waits(process);
@@ -379,12 +379,11 @@ impl<'a> Pilot<'a> {
         ActBounds { until: self.now() + FRESH, stop: stop.clone() }
     }
 
-    /// Records regions before they are promoted: `give-back` then finds them even if hugepilot is killed meanwhile. Removes what is no longer huge.
-    /// Returns those that were not on record.
-    fn remember(&mut self, process: Process, heat: &Heat, regions: &[(Address, Promoted)]) -> Vec<Address> {
+    /// Records regions before they are promoted: `give-back` then finds them even if hugepilot is killed meanwhile. Returns those that were not on
+    /// record. Nothing is removed: another hugepilot may just have recorded what this one's scan did not see on a huge page yet.
+    fn remember(&mut self, process: Process, regions: &[(Address, Promoted)]) -> Vec<Address> {
         let mut added = Vec::new();
         warned(self.world.change_promotions(process, &mut |record| {
-            record.retain(|start, _| heat.is_huge(*start));
             let is_new = |&&(start, promoted): &&(Address, Promoted)| record.insert(start, promoted).is_none();
             added = regions.iter().filter(is_new).map(|(start, _)| *start).collect();
         }));
@@ -392,7 +391,7 @@ impl<'a> Pilot<'a> {
     }
 
     /// Removes from the record what was added in vain or is no longer huge.
-    fn forget(&mut self, process: Process, regions: impl Iterator<Item = Address>) {
+    pub(super) fn forget(&mut self, process: Process, regions: impl Iterator<Item = Address>) {
         let regions: HashSet<Address> = regions.collect();
         if !regions.is_empty() {
             warned(self.world.change_promotions(process, &mut |record| {

@@ -11,7 +11,7 @@ use hugepilot_os::stop::Stop;
 use kernel::probe::CollapseTimes;
 use kernel::target::Process;
 use pilot::act::{ActBounds, Pacer, RegionResult, give_back, promote};
-use pilot::decide::WhoWaits;
+use pilot::decide::{Spent, WhoWaits};
 use pilot::engine::{Pilot, Settings};
 use pilot::world::{Candidate, Promoted, World};
 
@@ -53,6 +53,18 @@ fn steps_stop_between_regions_and_when_the_process_ends() {
     world.0.borrow_mut().programs.clear();
     let results = promote(&mut world, PROGRAM, &candidates(5), &mut pacer, &turn, &mut |_| ());
     assert!(results.len() == 1 && results[0].target_exited(), "{results:?}");
+}
+
+#[test]
+fn what_another_hugepilot_has_just_recorded_stays_on_record() {
+    let mut world = machine();
+    let others = at(9);
+    world.change_promotions(PROGRAM, &mut |record| _ = record.insert(others, Promoted::default())).expect("memory");
+    let mut pilot = Pilot::once(&mut world, Settings::default(), Stop::default());
+    let round = pilot.scan(PROGRAM, false, &Spent::default()).expect("it runs");
+    let outcome = pilot.act(PROGRAM, &round, &mut |_| ()).expect("it runs");
+    assert!(outcome.applied > 0, "{outcome:?}");
+    assert!(world.promotions(PROGRAM).expect("a record").contains_key(&others));
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn is_old(state: &State) -> Option<String> {
     let old = state.taken_ns_ago >= OLD && !state.paused;
     old.then(|| {
         format!(
-            "as of {}: the figures are taken again after the batch that is being promoted\n",
+            "as of {}: the figures are taken again after the scan, or the promotion, that is under way\n",
             ago(state.taken_ns_ago)
         )
     })
@@ -180,7 +180,7 @@ fn targets(targets: &[TargetState]) -> Vec<String> {
 fn would_gain(forecast: &ForecastState) -> String {
     match (forecast.gain_percent, forecast.waited_share) {
         (Some(gain), _) => format!("{:.0} % ({:.0} to {:.0})", gain.likely, gain.low, gain.high),
-        (None, Some(_)) => "unknown".to_owned(),
+        (None, Some(waited)) => format!("unknown: waited {:.0} % for a CPU", 100.0 * waited),
         (None, None) => "idle".to_owned(),
     }
 }
