@@ -481,7 +481,9 @@ unsafe fn settings(options: *const hps_options) -> Result<(TrackingSettings, u32
             std::slice::from_raw_parts(ranges.as_ptr(), count as usize)
         },
         _ => {
-            return Err(invalid("read struct hps_options: `ranges` and `ranges_count` do not fit, or are more than 32"));
+            return Err(invalid(
+                "read struct hps_options: `ranges` and `ranges_count` do not fit, or are more than 32",
+            ));
         }
     };
     let usual = TrackingSettings::default();

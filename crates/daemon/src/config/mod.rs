@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(Config::parse(Config::COMMENTED), Ok(Config::default()));
         let set = Config::parse(&uncommented()).unwrap();
         assert_eq!((set.scope.rules().len(), set.scope.never().len()), (6, 1));
-        let metrics = Some("127.0.0.1:9472".parse().unwrap());
+        let metrics = Some("/run/hugepilot/metrics.sock".parse().unwrap());
         let reclaim = set.reclaim.clone();
         let min_size = Some(Rules::default().min_size);
         assert_eq!(

@@ -27,7 +27,8 @@ struct Watch {
 
 /// jemalloc's decay takes ten seconds, and a program that frees in waves frees in many regions at once; a hash table that grows, as in Redis, leaves
 /// two or three. mimalloc gave back for the first time a minute after the start of a program that frees half of its memory every forty seconds, and
-/// then in few regions of each wave, which add up. gperftools' tcmalloc gives back whole spans: of 162 promotions it split four.
+/// then in few regions of each wave, which add up; Go's scavenger is as slow. gperftools' tcmalloc gives back whole spans, which splits few huge pages
+/// at first.
 fn watch(manager: MemoryManager) -> Option<Watch> {
     match manager {
         MemoryManager::Jemalloc => Some(Watch { watched_for: Duration::from_secs(45), share: 0.05, fewest: 4 }),
@@ -162,6 +163,21 @@ mod tests {
         settling.notice(&scan(0, 0, MIMALLOC), now);
         assert_eq!(settling.reason_to_wait(now + 89 * SECOND), Some(Reason::Watched));
         assert_eq!(settling.reason_to_wait(now + 90 * SECOND), None);
+    }
+
+    #[test]
+    fn what_is_part_of_the_program_counts_as_a_library_does() {
+        let now = Instant::now();
+        let watched_for = |manager| {
+            let mut settling = Settling::of([manager].into());
+            settling.notice(&scan(0, 0, "/srv/app"), now);
+            settling.is_known_at(now).map(|known| (known - now).as_secs())
+        };
+        let managers = [MemoryManager::Jemalloc, MemoryManager::Go, MemoryManager::Java, MemoryManager::Tcmalloc];
+        assert_eq!(managers.map(watched_for), [Some(45), Some(90), None, None]);
+        let mut both = Settling::of([MemoryManager::Go].into());
+        both.notice(&scan(0, 0, JEMALLOC), now);
+        assert_eq!(both.is_known_at(now), Some(now + 90 * SECOND), "the longest");
     }
 
     #[test]

@@ -49,7 +49,11 @@ fn processes(number: u64) -> String {
 
 /// A note that figures are sums, if there are several processes.
 fn sums(processes: usize) -> String {
-    if processes > 1 { format!(" (sums over {processes} processes)") } else { String::new() }
+    if processes > 1 {
+        format!(" (sums over {processes} processes; memory that they share counts once for each)")
+    } else {
+        String::new()
+    }
 }
 
 /// Lines that appear among a program's own output, each marked as ours.

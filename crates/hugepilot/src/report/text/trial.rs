@@ -282,7 +282,7 @@ mod tests {
             trial_report(&trial, verdict, super::trial)
         };
         assert!(told(0.8).contains("no gain over base pages that had been huge"), "{}", told(0.8));
-        assert!(told(0.8).contains("before the first switch, it gains 25.0 % (24.8 to 25.2)"), "{}", told(0.8));
+        assert!(told(0.8).contains("before the first switch, it gains 25.0 % (24.5 to 25.5)"), "{}", told(0.8));
         for same in [0.99, 1.0, 1.2] {
             assert!(told(same).contains("leave it on base pages") && !told(same).contains("its own"), "{}", told(same));
         }
