@@ -27,13 +27,13 @@ struct Watch {
 
 /// jemalloc's decay takes ten seconds, and a program that frees in waves frees in many regions at once; a hash table that grows, as in Redis, leaves
 /// two or three. mimalloc gave back for the first time a minute after the start of a program that frees half of its memory every forty seconds, and
-/// then in few regions of each wave, which add up; Go's scavenger is as slow. gperftools' tcmalloc gives back whole spans, which splits few huge pages
+/// then in few regions of each wave, which add up. Go's runtime took more than five minutes for the same. gperftools' tcmalloc gives back whole spans, which splits few huge pages
 /// at first.
 fn watch(manager: MemoryManager) -> Option<Watch> {
     match manager {
         MemoryManager::Jemalloc => Some(Watch { watched_for: Duration::from_secs(45), share: 0.05, fewest: 4 }),
         MemoryManager::Mimalloc => Some(Watch { watched_for: Duration::from_secs(90), share: 0.01, fewest: 2 }),
-        MemoryManager::Go => Some(Watch { watched_for: Duration::from_secs(90), share: 0.01, fewest: 2 }),
+        MemoryManager::Go => Some(Watch { watched_for: Duration::from_secs(6 * 60), share: 0.01, fewest: 2 }),
         MemoryManager::Tcmalloc | MemoryManager::Java => None,
     }
 }
@@ -42,7 +42,7 @@ fn watch(manager: MemoryManager) -> Option<Watch> {
 const IN_MOTION: f64 = 0.01;
 /// Until it has been at rest for so long, several times jemalloc's decay,
 const AT_REST_FOR: Duration = Duration::from_secs(30);
-/// but no longer than this in all: many programs only grow.
+/// but no longer than this in all, unless the allocator takes longer: many programs only grow.
 const LONGEST_WATCH: Duration = Duration::from_secs(4 * 60);
 /// How long it is left alone after it gave memory back.
 const LEFT_ALONE: Duration = Duration::from_secs(10 * 60);
@@ -82,7 +82,7 @@ impl Settling {
             return *self = Self::of(std::mem::take(&mut self.linked_in));
         };
         self.known_at = self.known_at.or(Some(now + watch.watched_for));
-        self.latest = self.latest.or(Some(now + LONGEST_WATCH));
+        self.latest = self.latest.or(Some(now + watch.watched_for.max(LONGEST_WATCH)));
         let on_base_pages = || heat.regions.iter().filter(|region| !region.huge && region.obstacle.is_none());
         // By address, so that each scan watches the same ones.
         let one_in = (on_base_pages().count() / MOST_REGIONS).max(1) as u64;
@@ -174,10 +174,10 @@ mod tests {
             settling.is_known_at(now).map(|known| (known - now).as_secs())
         };
         let managers = [MemoryManager::Jemalloc, MemoryManager::Go, MemoryManager::Java, MemoryManager::Tcmalloc];
-        assert_eq!(managers.map(watched_for), [Some(45), Some(90), None, None]);
+        assert_eq!(managers.map(watched_for), [Some(45), Some(360), None, None]);
         let mut both = Settling::of([MemoryManager::Go].into());
         both.notice(&scan(0, 0, JEMALLOC), now);
-        assert_eq!(both.is_known_at(now), Some(now + 90 * SECOND), "the longest");
+        assert_eq!(both.is_known_at(now), Some(now + 360 * SECOND), "the longest");
     }
 
     #[test]
