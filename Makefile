@@ -71,10 +71,11 @@ demo: can-be-root deps-build ## memcached before and after, in a few minutes
 build: deps-build ## the release binaries, in target/release
 	cargo build --locked --release $(WITHOUT_KUBE)
 
-# What `make install` installs, and nothing that measures it.
+# What `make install` installs, and nothing that measures it. libbpf is built by a Makefile of its own, which would take DESTDIR and PREFIX for its
+# own, too.
 .PHONY: programs
 programs: deps-build
-	cargo build --locked --release -p hugepilot -p daemon -p hps -p hugepilot-preload
+	env -u MAKEFLAGS -u DESTDIR -u PREFIX -u LIBDIR cargo build --locked --release -p hugepilot -p daemon -p hps -p hugepilot-preload
 
 .PHONY: test
 test: deps-build deps-test deps-windows ## every test; those on the running kernel need root, those on other kernels QEMU, those of Windows Wine

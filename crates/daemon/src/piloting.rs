@@ -138,10 +138,10 @@ impl Daemon<'_> {
         }
         self.fleet.change(config.scope.clone(), rules(&config), Instant::now());
         // An address that was taken may be free by now.
-        let serves_elsewhere = self.config.metrics != config.metrics || self.metrics.is_none();
+        let serves_anew = self.config.metrics != config.metrics || self.metrics.is_none();
         let reclaims_otherwise = self.config.reclaim != config.reclaim;
         self.config = config;
-        if serves_elsewhere {
+        if serves_anew {
             self.serve_metrics();
         }
         if reclaims_otherwise {

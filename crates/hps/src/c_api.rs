@@ -66,7 +66,7 @@ pub struct hps_options {
     /// Where pages count, at most 32 ranges, which need not be aligned; NULL: in all of the process, its stacks and the C library's heap
     /// included, so `judge` must keep what the application cannot move. To change them, disable and enable tracking again. Copied.
     pub ranges: *const Range,
-    /// How many ranges there are.
+    /// How many ranges there are; 0 if and only if `ranges` is NULL.
     pub ranges_count: u64,
     /// Bytes that the library may put on huge pages in place, over all lists; what is freed later still counts. 0: no limit.
     pub max_huge_bytes: u64,
@@ -482,7 +482,7 @@ unsafe fn settings(options: *const hps_options) -> Result<(TrackingSettings, u32
         },
         _ => {
             return Err(invalid(
-                "read struct hps_options: `ranges` and `ranges_count` do not fit, or are more than 32",
+                "read struct hps_options: `ranges` without `ranges_count`, the reverse, or more than 32 ranges",
             ));
         }
     };

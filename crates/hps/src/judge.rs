@@ -93,7 +93,7 @@ pub struct Report {
     pub compacted: u64,
     /// Bytes that it moved.
     pub compacted_bytes: u64,
-    /// Regions left as they are by verdict, or because nothing can compact them.
+    /// Regions left as they are: by verdict, because they are on a huge page already, or because nothing can compact them or nothing had to be moved.
     pub kept: u64,
     /// Regions left as they are because a limit is reached: of huge pages, or of growth where the application cannot compact either.
     pub over_limit: u64,

@@ -195,6 +195,14 @@ impl ProcessorCounts {
     }
 }
 
+impl TrialRules {
+    /// The least time in which such a trial can have an answer: its windows before the first switch, and the pairs without which nothing is bounded.
+    pub fn shortest(&self, window: Nanos, pair: Nanos) -> Nanos {
+        let before = if self.own_pages { OWN_WINDOWS as u64 * window.0 } else { 0 };
+        Nanos(before + FEWEST_PAIRS * pair.0)
+    }
+}
+
 impl Trial {
     /// The share of cycles in which a page walk was under way on this; None where that was not counted.
     pub fn walk_share(&self, arm: Arm) -> Option<f64> {
@@ -215,7 +223,7 @@ impl Trial {
     }
 
     /// How much more work the program did for each second of CPU time in the windows of pairs on this than on its own base pages before. The latter
-    /// count as one window: a machine's speed drifts, and they were measured within seconds of each other. None of fewer than four windows on each.
+    /// count as one window: a machine's speed drifts, and they were measured within a minute. None of fewer than four windows on each.
     pub fn over_own_pages(&self, arm: Arm) -> Option<SpeedChange> {
         let own: Vec<f64> = self.own.iter().map(TrialWindow::per_cpu_second).collect();
         let own_speed = median(&own).filter(|&speed| own.len() >= OWN_WINDOWS && speed > 0.0)?;
@@ -249,11 +257,6 @@ impl Trial {
 /// How long windows are where switching takes so long, so that half of the time is measured.
 pub fn usual_window(switching: Nanos) -> Nanos {
     switching.clamp(SHORTEST_WINDOW, LONGEST_WINDOW)
-}
-
-/// The least time in which a trial can have an answer: its windows before the first switch, and the pairs without which nothing is bounded.
-pub fn shortest_trial(window: Nanos, pair: Nanos) -> Nanos {
-    Nanos(OWN_WINDOWS as u64 * window.0 + FEWEST_PAIRS * pair.0)
 }
 
 /// Runs a trial until it ends; `progress` sees it after each window. What was measured counts, however it ends.

@@ -83,7 +83,6 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         until: Some(Instant::now() + args.limit.duration()),
         is_half_done: false,
     };
-    say_how_long(&mut tried, args);
     let rules = TrialRules {
         window: args.window,
         limit: args.limit,
@@ -91,6 +90,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         own_pages: !args.placebo && !earlier.gave_back,
         without_work: without_work(args),
     };
+    say_how_long(&mut tried, &rules, args);
     let line = terminal::StatusLine::begin("Ctrl-C ends the trial and leaves memory as it was found");
     let progress = &mut |trial: &trial::Trial| line.show(&text::trial_under_way(trial, args.limit));
     let (trial, ended) = trial::run(&mut tried, &rules, &mut fastrand::Rng::new(), progress);
@@ -250,17 +250,17 @@ fn what_to_try(
 }
 
 /// Says what a pair of windows takes, and whether there is time for enough of them.
-fn say_how_long(tried: &mut Tried<'_>, args: &TrialArgs) {
+fn say_how_long(tried: &mut Tried<'_>, rules: &TrialRules, args: &TrialArgs) {
     if tried.placebo || args.json {
         return;
     }
     let Some(expectation) = expect(&tried.round, &mut tried.pilot) else { return };
     let window = args.window.unwrap_or_else(|| trial::usual_window(expectation.elapsed));
     let pair = expectation.elapsed + window + window;
-    let fewest = trial::shortest_trial(window, pair);
+    let fewest = rules.shortest(window, pair);
     terminal::note(&format!(
-        "each pair of windows moves {} to huge pages and back, in about {pair}, longer on a busy machine; the answer takes four pairs or more, and four \
-         windows before them: {fewest} at least",
+        "each pair of windows moves {} to huge pages and back, in about {pair}, longer on a busy machine; the answer takes four pairs or more: {fewest} \
+         at least",
         Bytes(expectation.regions * HUGE_PAGE)
     ));
     if fewest > args.limit {

@@ -3,7 +3,7 @@
 //! Owns: the order of these steps, how long a plan holds, recording regions before they become huge, and the limits on all of it. Never touches:
 //! which program, and when; callers and [`crate::engine::Fleet`] decide.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use heat::units::{Address, Bytes, CpuShare, Nanos, Slowdown};
@@ -288,7 +288,9 @@ impl<'a> Pilot<'a> {
         let waited = self.world.end_waits();
         self.pass_over();
         let done: HashSet<Address> = results.iter().filter(|result| result.is_done()).map(|each| each.start).collect();
-        self.forget(process, added.into_iter().filter(|start| !done.contains(start)));
+        let in_vain: HashMap<Address, Promoted> =
+            added.into_iter().filter(|(start, _)| !done.contains(start)).collect();
+        self.forget_if(process, !in_vain.is_empty(), |start, promoted| in_vain.get(start) == Some(promoted));
         Acted { results, waited, elapsed }
     }
 
@@ -381,21 +383,26 @@ impl<'a> Pilot<'a> {
 
     /// Records regions before they are promoted: `give-back` then finds them even if hugepilot is killed meanwhile. Returns those that were not on
     /// record. Nothing is removed: another hugepilot may just have recorded what this one's scan did not see on a huge page yet.
-    fn remember(&mut self, process: Process, regions: &[(Address, Promoted)]) -> Vec<Address> {
+    fn remember(&mut self, process: Process, regions: &[(Address, Promoted)]) -> Vec<(Address, Promoted)> {
         let mut added = Vec::new();
         warned(self.world.change_promotions(process, &mut |record| {
             let is_new = |&&(start, promoted): &&(Address, Promoted)| record.insert(start, promoted).is_none();
-            added = regions.iter().filter(is_new).map(|(start, _)| *start).collect();
+            added = regions.iter().filter(is_new).copied().collect();
         }));
         added
     }
 
-    /// Removes from the record what was added in vain or is no longer huge.
+    /// Removes from the record what is no longer huge.
     pub(super) fn forget(&mut self, process: Process, regions: impl Iterator<Item = Address>) {
         let regions: HashSet<Address> = regions.collect();
-        if !regions.is_empty() {
+        self.forget_if(process, !regions.is_empty(), |start, _| regions.contains(start));
+    }
+
+    /// Removes from the record what `is_gone`, if anything is. What another hugepilot has recorded again meanwhile has another value.
+    fn forget_if(&mut self, process: Process, any: bool, is_gone: impl Fn(&Address, &Promoted) -> bool) {
+        if any {
             warned(self.world.change_promotions(process, &mut |record| {
-                record.retain(|start, _| !regions.contains(start));
+                record.retain(|start, promoted| !is_gone(start, promoted));
             }));
         }
     }
