@@ -112,7 +112,7 @@ struct hps_options {
   // Where pages count, at most 32 ranges, which need not be aligned; NULL: in all of the process, its stacks and the C library's heap
   // included, so `judge` must keep what the application cannot move. To change them, disable and enable tracking again. Copied.
   const struct hps_range *ranges;
-  // How many ranges there are.
+  // How many ranges there are; 0 if and only if `ranges` is NULL.
   uint64_t ranges_count;
   // Bytes that the library may put on huge pages in place, over all lists; what is freed later still counts. 0: no limit.
   uint64_t max_huge_bytes;
@@ -161,7 +161,7 @@ struct hps_report {
   uint64_t compacted;
   // Bytes that it moved.
   uint64_t compacted_bytes;
-  // Regions left as they are by verdict, or because nothing can compact them.
+  // Regions left as they are: by verdict, because they are on a huge page already, or because nothing can compact them or nothing had to be moved.
   uint64_t kept;
   // Regions left as they are because a limit is reached: of huge pages, or of growth where the application cannot compact either.
   uint64_t over_limit;
