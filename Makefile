@@ -31,7 +31,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
 BROWSER := chromium
-VM_NEEDS := qemu-system-x86 busybox-static cpio jq
+VM_NEEDS := qemu-system-x86 busybox-static cpio jq e2fsprogs
 KERNEL_NEEDS := flex bison bc xz-utils dwarves
 KUBE_NEEDS := etcd-server containerd runc containernetworking-plugins openssl curl podman redis-server redis-tools memcached python3
 WINDOWS_NEEDS := gcc-mingw-w64-x86-64 wine
