@@ -339,6 +339,9 @@ mod tests {
         let pages = [dense(1), dense(2)].concat();
         let report = work_through(&pages, 0, &Judge, &Limits { huge: &huge, growth: &growth }, &mut by);
         assert_eq!((by.converted, report.converted, report.kept, report.over_limit), (vec![2 * REGION], 1, 1, 0));
+        let mut report = Report::default();
+        report.note_compacted(Ok(0));
+        assert_eq!((report.compacted, report.kept), (0, 1), "nothing had to be moved");
     }
 
     #[test]

@@ -58,7 +58,8 @@ fn a_mapped_file_comes_on_huge_pages() {
     let text = hugepilot(&format!("explain {} --window 200ms", reader.pid)).stdout;
     assert!(text.contains("`hugepilot cache FILE`") && text.contains("after a restart"), "{text}");
     let ran = hugepilot(&format!("cache {}", path.display()));
-    if ran.status.success() {
+    // The emulated machine has a disk only with a kernel that collapses files.
+    if ran.status.success() || std::env::var_os("HUGEPILOT_DISK").is_some() {
         assert!(ran.stdout.contains("32 MiB of 32 MiB on huge pages (100.0 %)"), "{ran:?}");
         let collapsed = explained(&reader, &path);
         return assert_eq!(number(&collapsed, "huge_bytes"), SIZE, "beneath the program: {collapsed}");

@@ -27,8 +27,8 @@ struct Watch {
 
 /// jemalloc's decay takes ten seconds, and a program that frees in waves frees in many regions at once; a hash table that grows, as in Redis, leaves
 /// two or three. mimalloc gave back for the first time a minute after the start of a program that frees half of its memory every forty seconds, and
-/// then in few regions of each wave, which add up. Go's runtime took more than five minutes for the same. gperftools' tcmalloc gives back whole spans, which splits few huge pages
-/// at first.
+/// then in few regions of each wave, which add up. Go's runtime took more than five minutes for the same. gperftools' tcmalloc gives back whole spans,
+/// which splits few huge pages at first.
 fn watch(manager: MemoryManager) -> Option<Watch> {
     match manager {
         MemoryManager::Jemalloc => Some(Watch { watched_for: Duration::from_secs(45), share: 0.05, fewest: 4 }),
@@ -37,6 +37,7 @@ fn watch(manager: MemoryManager) -> Option<Watch> {
         MemoryManager::Tcmalloc | MemoryManager::Java => None,
     }
 }
+
 /// A program is watched for longer if it took or gave back more than this share of its memory between two scans: whoever frees in waves takes in waves,
 /// and takes before it frees.
 const IN_MOTION: f64 = 0.01;

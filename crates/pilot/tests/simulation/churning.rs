@@ -3,12 +3,14 @@
 //! Owns: this one machine. Never touches: seeds.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use heat::units::{Bytes, CpuShare, SizeOrShare, Slowdown};
 use hugepilot_os::stop::Stop;
+use launch::manager::MemoryManager;
 use observe::ObserveOptions;
 use pilot::decide::{Allowance, Fairness, Reason};
 use pilot::engine::shared_state::SharedState;
@@ -21,9 +23,9 @@ use crate::program::Program;
 const REGIONS: u64 = 400;
 const MINUTES: u64 = 60;
 
-/// How an hour with it ended.
+/// How the time with it ended.
 #[derive(Debug)]
-struct Hour {
+struct Ended {
     /// Regions put on huge pages, and those of them that the program split.
     promoted: u64,
     lost: u64,
@@ -32,7 +34,12 @@ struct Hour {
 }
 
 /// An hour of a program that splits so many of its huge pages each minute, here and there.
-fn an_hour(split_each_minute: usize) -> Hour {
+fn an_hour(split_each_minute: usize) -> Ended {
+    after(MINUTES, split_each_minute, BTreeSet::new())
+}
+
+/// So many minutes of it, with these allocators in its own file.
+fn after(minutes: u64, split_each_minute: usize, linked_in: BTreeSet<MemoryManager>) -> Ended {
     let settings = Settings {
         watch: ObserveOptions::default(),
         allowance: Allowance { max_growth: SizeOrShare::Size(Bytes(0)), ..Allowance::default() },
@@ -42,14 +49,15 @@ fn an_hour(split_each_minute: usize) -> Hour {
     let rights = Rights { max_growth: Some(0), growth_share: 0.0, max_huge: None };
     let machine = Rc::new(RefCell::new(Simulated::new(Rng::with_seed(1), rights)));
     let process = machine.borrow_mut().new_process();
-    machine.borrow_mut().programs.insert(process, Program::steady(process, REGIONS, Duration::ZERO));
+    let program = Program { linked_in, ..Program::steady(process, REGIONS, Duration::ZERO) };
+    machine.borrow_mut().programs.insert(process, program);
     let mut world = Handle(Rc::clone(&machine));
     let mut pilot = Pilot::lasting(&mut world, settings, Stop::default());
     let state = SharedState::default();
     let rules = Rules { min_size: Bytes(1 << 20), fairness: Fairness::Benefit, give_back: false };
     let mut fleet = Fleet::begin(Scope::new(Vec::new(), Vec::new()), rules, state.clone(), &mut pilot);
     let mut rng = Rng::with_seed(2);
-    for minute in 1..=MINUTES {
+    for minute in 1..=minutes {
         while machine.borrow().clock < Duration::from_secs(60 * minute) {
             fleet.step(&mut pilot, &mut |_| ());
             let next = pilot.world.now() + Duration::from_millis(250);
@@ -64,7 +72,15 @@ fn an_hour(split_each_minute: usize) -> Hour {
     let state = state.state();
     let held = machine.borrow().programs[&process].held();
     let left_alone = state.targets.iter().any(|target| target.reasons.contains_key(&Reason::KeptSplitting));
-    Hour { promoted: state.counts.promoted, lost: state.counts.lost, held, left_alone }
+    Ended { promoted: state.counts.promoted, lost: state.counts.lost, held, left_alone }
+}
+
+#[test]
+fn a_program_with_an_allocator_that_gives_back_late_is_watched_first() {
+    let promoted_after = |minutes, linked_in| after(minutes, 0, linked_in).promoted;
+    assert!(promoted_after(5, BTreeSet::new()) > 50);
+    assert_eq!(promoted_after(5, [MemoryManager::Go].into()), 0);
+    assert!(promoted_after(12, [MemoryManager::Go].into()) > 50);
 }
 
 #[test]

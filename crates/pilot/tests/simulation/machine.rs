@@ -350,8 +350,8 @@ impl World for Handle {
         None
     }
 
-    fn linked_in(&self, _: Process) -> BTreeSet<MemoryManager> {
-        BTreeSet::new()
+    fn linked_in(&self, process: Process) -> BTreeSet<MemoryManager> {
+        self.0.borrow().programs.get(&process).map(|program| program.linked_in.clone()).unwrap_or_default()
     }
 
     fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError> {

@@ -2,7 +2,7 @@
 //!
 //! Owns: regions and the truth about them. Never touches: the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -11,6 +11,7 @@ use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, Nanos};
 use heat::{Cost, Growth, Heat, Mapping, Meaning, Object, Obstacle, PageSet, Region, Shared, TrackerKind, Walks};
 use kernel::process::ProcessStatus;
 use kernel::target::Process;
+use launch::manager::MemoryManager;
 use pilot::scope::PilotMode;
 
 /// Base pages of a region.
@@ -66,6 +67,8 @@ pub struct Program {
     pub next_change: Duration,
     /// Whether it called `prctl(PR_SET_THP_DISABLE)`.
     pub huge_pages_off: bool,
+    /// The allocators in its own file.
+    pub linked_in: BTreeSet<MemoryManager>,
 }
 
 impl Area {
@@ -129,6 +132,7 @@ impl Program {
             rss_at_scan: 0,
             next_change: now,
             huge_pages_off: rng.u8(..30) == 0,
+            linked_in: BTreeSet::new(),
         };
         program.plan_change(rng, now);
         program
@@ -159,6 +163,7 @@ impl Program {
             rss_at_scan: 0,
             next_change: Duration::MAX,
             huge_pages_off: false,
+            linked_in: BTreeSet::new(),
         }
     }
 
