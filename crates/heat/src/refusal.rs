@@ -16,7 +16,7 @@ pub enum RefusalReason {
     CgroupFullOrPinned,
     /// EAGAIN, after repeated tries.
     Busy,
-    /// Not split: other processes map the same huge page.
+    /// Not split: other processes map the same huge page, or the kernel held it for a moment.
     MappedByOthers,
     /// Not tried: the memory has changed since the plan.
     Changed,

@@ -206,8 +206,8 @@ pub fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
         ),
         RefusalReason::Busy => ("pages of the region were busy at every try", "try again"),
         RefusalReason::MappedByOthers => (
-            "other processes map the same huge page, which the kernel does not split then",
-            "if a child by fork maps it, such as a snapshot's, give back again when that has ended; memory that a program's processes share goes back with their restart",
+            "other processes map the same huge page, or the kernel holds it for a moment; it does not split it then",
+            "give back again, and where a child by fork maps it, such as a snapshot's, when that has ended; memory that a program's processes share goes back with their restart",
         ),
         RefusalReason::Changed => (
             "the program changed the memory after it was observed, so it was left alone",

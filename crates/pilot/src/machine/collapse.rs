@@ -67,12 +67,26 @@ fn comes_first(who_waits: WhoWaits, preparation: &Preparation) -> bool {
 /// Splits a huge page. That takes less than a millisecond, copies nothing and needs no memory, so it has no pace.
 pub(super) fn timed_split(target: &PidFd, region: Address) -> Step {
     let started = Instant::now();
-    let result = split(target, region).and_then(|()| ensure_split(target, region));
+    let split_surely = || split(target, region).and_then(|()| ensure_split(target, region));
+    let result = split_surely().or_else(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => {
+            drain_page_lists(target, region);
+            split_surely()
+        }
+        _ => Err(error),
+    });
     let took = Nanos::from_duration(started.elapsed());
     Step { result, took, held_up: took, preparing: Nanos(0), prepared_on: None }
 }
 
-/// The kernel reports success where it leaves the huge page of several processes alone. Errors: it did ([`io::ErrorKind::ResourceBusy`]).
+/// A processor's list of pages on their way to the LRU lists holds them, and the kernel does not split what is held. A collapse of what is huge
+/// already changes nothing, but begins by draining every processor's lists.
+fn drain_page_lists(target: &PidFd, region: Address) {
+    let _nothing_to_collapse = advise(target, region.0, HUGE_PAGE, Advice::Collapse);
+}
+
+/// The kernel reports success where it leaves a huge page alone that several processes map, or that something holds. Errors: it did
+/// ([`io::ErrorKind::ResourceBusy`]).
 fn ensure_split(target: &PidFd, region: Address) -> io::Result<()> {
     // Kernels before 6.7 do not say.
     match page_scan::any_huge(target.pid(), region.0, region.0 + HUGE_PAGE) {
