@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
 use heat::{Heat, Mapping, Obstacle, Region};
 
-use crate::decide::choose::{Budget, HeldRegions, in_order};
+use crate::decide::budget::Budget;
+use crate::decide::choose::{HeldRegions, in_order};
 use crate::decide::keep::not_included;
 use crate::decide::{Decision, Limits, Past, Plan, Reason, Verdict};
 

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use heat::units::{Bytes, Nanos, SizeOrShare};
 use heat::{Object, Region};
 
+use crate::decide::Past;
+
 /// What the user allows. A share is relative to the resident memory of each process. A size holds for all processes together, and so does a share of
 /// the machine's memory, which [`Allowance::with_ram`] turns into a size.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -146,6 +148,12 @@ impl Limits {
         let faults = f64::from(region.faults_per_second) * self.fault_cost.0 as f64 / self.walk_cost.0.max(1) as f64;
         let walks = region.walks_per_second.max(0.0);
         walks + faults + f64::from(region.page_tables) * Self::WALKS_FOR_A_PAGE_TABLE
+    }
+
+    /// The same with no more page walks than the last two scans agree on.
+    pub(super) fn surely_worth(&self, region: &Region, past: &Past) -> f64 {
+        let walks = region.walks_per_second.max(0.0);
+        self.worth(region) - walks + past.surely_walked(region.start).min(walks)
     }
 
     /// Whether saving this many page walks a second repays the cost of moving a region in time.

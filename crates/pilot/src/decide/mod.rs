@@ -4,6 +4,7 @@
 //! heat and the uses of memory, and the same input gives the same plan.
 
 mod back_off;
+mod budget;
 mod choose;
 mod churn;
 mod estimate;

@@ -34,6 +34,8 @@ pub struct Past {
     regions: BTreeMap<Address, Known>,
     churn: Churn,
     settling: Settling,
+    /// Page walks a second of regions on base pages in the last two scans that observed them, the latest first.
+    walked: BTreeMap<Address, [f32; 2]>,
     /// Whether the walks of the last two scans that could tell went along addresses, the latest first.
     in_order: [bool; 2],
     /// When the last scan was.
@@ -108,6 +110,7 @@ impl Past {
     pub fn notice(&mut self, heat: &Heat, now: Instant) -> Vec<Address> {
         self.now = Some(now);
         self.settling.notice(heat, now);
+        self.walked = self.walked_lately(heat);
         if let Some(in_order) = is_in_order(heat, walk_share(heat, Limits::WALK_COST)) {
             self.in_order = [in_order, self.in_order[0]];
         }
@@ -130,6 +133,22 @@ impl Past {
         lost
     }
 
+    fn walked_lately(&self, heat: &Heat) -> BTreeMap<Address, [f32; 2]> {
+        let on_base_pages = heat.regions.iter().filter(|region| !region.huge);
+        let walked = on_base_pages.filter_map(|region| {
+            let known = self.walked.get(&region.start).copied();
+            let is_observed = region.unobserved == 0 || region.walks_per_second > 0.0;
+            let seen = || [region.walks_per_second as f32, known.map_or(0.0, |[latest, _]| latest)];
+            Some((region.start, if is_observed { seen() } else { known? }))
+        });
+        walked.filter(|(_, walked)| *walked != [0.0; 2]).collect()
+    }
+
+    /// Page walks a second of a region on base pages on which the last two scans that observed it agree: the lower of both.
+    pub(super) fn surely_walked(&self, start: Address) -> f64 {
+        self.walked.get(&start).map_or(0.0, |&[latest, before]| f64::from(latest.min(before)))
+    }
+
     /// These regions lost their huge pages to their program, or for lack of memory, since the scan before this one.
     pub fn lose(&mut self, heat: &Heat, lost: &[Address], now: Instant) {
         let held = self.regions.iter().filter(|(_, known)| known.promoted).map(|(&start, _)| start);
@@ -139,6 +158,7 @@ impl Past {
     /// Another program has replaced this one in the process (exec), with these allocators in its own file.
     pub fn forget(&mut self, linked_in: BTreeSet<MemoryManager>) {
         self.regions.clear();
+        self.walked.clear();
         self.churn.forget();
         self.settling = Settling::of(linked_in);
         self.in_order = [false; 2];
@@ -273,6 +293,20 @@ mod tests {
         assert_eq!(worth(&past), [900.0], "used again");
         _ = past.notice(&heat_of(vec![seen(0, Some(0.0))]), Instant::now());
         assert_eq!(worth(&past), [0.0]);
+    }
+
+    #[test]
+    fn two_scans_agree_on_the_lower_of_what_they_saw() {
+        let mut past = Past::default();
+        let unobserved = Region { unobserved: 512, ..region(0, 0.0, 0) };
+        let scans = [region(0, 80.0, 0), region(0, 60.0, 0), unobserved, region(0, 0.0, 0), region(0, 50.0, 0)];
+        let agreed = scans.map(|region| {
+            _ = past.notice(&heat_of(vec![region]), Instant::now());
+            past.surely_walked(at(0))
+        });
+        assert_eq!(agreed, [0.0, 60.0, 60.0, 0.0, 0.0]);
+        _ = past.notice(&heat_of(vec![huge(0, 0.0)]), Instant::now());
+        assert!(past.walked.is_empty());
     }
 
     #[test]
