@@ -37,7 +37,7 @@ struct Paid {
 /// 1.7; AMD Zen 4).
 const OVERLAPPED: Paid = Paid { low: 0.35, likely: 0.7, high: 1.3 };
 /// For walks that are waited for. Ten trials of real programs (memcached, RocksDB, H2, Redis, SQLite; AMD Zen 4), each known to some ± 0.4, found 0.45
-/// to 0.63 eight times, and 0.85 and 1.2; no other program has confirmed that yet. Chases of 2 and 4 GiB paid 1.2 to 1.4.
+/// to 0.63 eight times, and 0.85 and 1.2. Faiss, XGBoost and LightGBM were tried afterwards, and walk in other ways. Chases of 2 and 4 GiB paid 1.2 to 1.4.
 const WAITED_FOR: Paid = Paid { low: 0.35, likely: 0.55, high: 1.0 };
 /// For occasional walks. No program of this kind was measured closely enough.
 const OCCASIONAL: Paid = Paid { low: 0.35, likely: 0.65, high: 1.1 };

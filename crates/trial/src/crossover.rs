@@ -12,6 +12,8 @@ use crate::settle::has_settled;
 
 /// From one reading to the next while the speed settles.
 const SAMPLE: Nanos = Nanos(250_000_000);
+/// How long the speed takes to settle at least: as many readings as [`has_settled`] compares.
+const SHORTEST_SETTLING: Nanos = Nanos(4 * SAMPLE.0);
 /// How long the speed may take to settle; then a window begins anyway.
 const LONGEST_SETTLING: Nanos = Nanos(15_000_000_000);
 /// Windows shorter than this depend on when a program happens to count its work.
@@ -196,10 +198,18 @@ impl ProcessorCounts {
 }
 
 impl TrialRules {
+    /// The least time that a pair takes if moving all memory to huge pages and back takes this.
+    pub fn shortest_pair(&self, moving: Nanos) -> Nanos {
+        let between_windows = Nanos(moving.0 / 2 + SHORTEST_SETTLING.0);
+        let window = self.window.unwrap_or_else(|| usual_window(between_windows));
+        Nanos(2 * (between_windows.0 + window.0))
+    }
+
     /// The least time in which such a trial can have an answer: its windows before the first switch, and the pairs without which nothing is bounded.
-    pub fn shortest(&self, window: Nanos, pair: Nanos) -> Nanos {
-        let before = if self.own_pages { OWN_WINDOWS as u64 * window.0 } else { 0 };
-        Nanos(before + FEWEST_PAIRS * pair.0)
+    pub fn shortest(&self, moving: Nanos) -> Nanos {
+        let own_windows = OWN_WINDOWS as u64 * self.window.unwrap_or(SHORTEST_WINDOW).0;
+        let before = if self.own_pages { SHORTEST_SETTLING.0 + own_windows } else { 0 };
+        Nanos(before + FEWEST_PAIRS * self.shortest_pair(moving).0)
     }
 }
 
@@ -255,7 +265,7 @@ impl Trial {
 }
 
 /// How long windows are where switching takes so long, so that half of the time is measured.
-pub fn usual_window(switching: Nanos) -> Nanos {
+fn usual_window(switching: Nanos) -> Nanos {
     switching.clamp(SHORTEST_WINDOW, LONGEST_WINDOW)
 }
 

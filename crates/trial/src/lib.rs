@@ -16,7 +16,7 @@ mod settle;
 
 pub use crossover::{
     Arm, CountedCycles, ProcessorCounts, Trial, TrialEnd, TrialError, TrialRules, TrialWindow, UnderTrial, WorkReading,
-    run, usual_window,
+    run,
 };
 pub use interval::{PairedDifferences, SpeedChange};
 pub use judge::{TrialVerdict, is_known, judge};

@@ -242,7 +242,7 @@ fn what_to_try(
         return Ok((round, Expected { forecast, by_model, basis }));
     }
     let report = PlanReport { plan, family: *family, clearing: heat.clearing, forecast, expectation: None };
-    eprint!("{}", text::plan(&report));
+    eprint!("{}", text::plan_of_nothing_done(&report));
     let pid = process.pid;
     bail!(
         "nothing to try: none of the memory of process {pid} would be promoted, for the reasons above; `hugepilot explain {pid}` says more"
@@ -255,12 +255,10 @@ fn say_how_long(tried: &mut Tried<'_>, rules: &TrialRules, args: &TrialArgs) {
         return;
     }
     let Some(expectation) = expect(&tried.round, &mut tried.pilot) else { return };
-    let window = args.window.unwrap_or_else(|| trial::usual_window(expectation.elapsed));
-    let pair = expectation.elapsed + window + window;
-    let fewest = rules.shortest(window, pair);
+    let (pair, fewest) = (rules.shortest_pair(expectation.elapsed), rules.shortest(expectation.elapsed));
     terminal::note(&format!(
-        "each pair of windows moves {} to huge pages and back, in about {pair}, longer on a busy machine; the answer takes four pairs or more: {fewest} \
-         at least",
+        "each pair of windows moves {} to huge pages and back, in about {pair}, longer on a busy machine; the answer takes four pairs or more, about \
+         {fewest}",
         Bytes(expectation.regions * HUGE_PAGE)
     ));
     if fewest > args.limit {

@@ -2,8 +2,8 @@
 //!
 //! Owns: these words, which the terminal and the page for a browser share. Never touches: their layout.
 
-use heat::Meaning;
 use heat::units::Bytes;
+use heat::{Meaning, Obstacle};
 use pilot::decide::Reason;
 use pilot::forecast::Forecast;
 use pilot::programs::scan::{ObservedProgram, RestartRemedy, ScanFinding, WhatNext, next_step};
@@ -66,7 +66,7 @@ fn row(by: GroupBy, program: &RunningProgram, finding: &ScanFinding) -> ScanRow 
             program.page_tables.to_string(),
         ],
         notes: notes(program, finding),
-        next: next(by, program, finding),
+        next: next(program, finding),
     }
 }
 
@@ -103,23 +103,29 @@ fn notes(program: &RunningProgram, finding: &ScanFinding) -> Vec<String> {
     }
     notes.extend(observed.forecast.from().and_then(corrected).map(|corrected| format!("forecast {corrected}")));
     notes.extend(observed.fault_share.map(many_page_faults));
-    // That it gains nothing as it is needs no reason.
-    let gains_nothing = |why| matches!(why, Reason::NotWalked | Reason::LivesInTlb | Reason::InOrder | Reason::TooCold);
-    let kept = observed.kept.filter(|&why| !gains_nothing(why));
+    // That it gains nothing as it is needs no reason, and nobody can do anything about a stack.
+    let tells_nothing = |why| {
+        matches!(
+            why,
+            Reason::NotWalked
+                | Reason::LivesInTlb
+                | Reason::InOrder
+                | Reason::TooCold
+                | Reason::Obstacle(Obstacle::Stack)
+        )
+    };
+    let kept = observed.kept.filter(|&why| !tells_nothing(why));
     notes.extend(kept.map(|why| format!("stays on base pages: {}", reason(why, Meaning::Walked))));
     notes
 }
 
-fn next(by: GroupBy, program: &RunningProgram, finding: &ScanFinding) -> Option<String> {
+/// By pid: of several programs with one name, `--name` means the one with the most memory, which need not be the one that was observed.
+fn next(program: &RunningProgram, finding: &ScanFinding) -> Option<String> {
     let pid = program.busiest.pid;
-    let has_one_name =
-        by == GroupBy::Program && program.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-    let target =
-        if program.processes > 1 && has_one_name { format!("--name {}", program.name) } else { pid.to_string() };
     let ScanFinding::Observed(observed) = finding else { return None };
     Some(match next_step(program, finding) {
         WhatNext::Nothing => return None,
-        WhatNext::Trial => format!("hugepilot trial {target}"),
+        WhatNext::Trial => format!("hugepilot trial {pid}"),
         WhatNext::FreePageTables => format!(
             "hugepilot explain {pid} --children: {} of page tables would go; or restart it with huge pages of its own \
              (PostgreSQL: huge_pages=on; `hugepilot run --print -- PROGRAM` names others)",

@@ -193,7 +193,7 @@ impl Plan {
     }
 
     /// The reason of most page walks that would stay, if they are more than would be saved. Where all of them are `few`, the reason of most memory:
-    /// that of one region in hundreds would explain nothing.
+    /// that of one region in hundreds would explain nothing. A stack is named only where there is nothing else: nobody can do anything about it.
     pub fn mostly_kept(&self, few: bool) -> Option<Reason> {
         let mut walks: BTreeMap<Reason, (f64, u64)> = BTreeMap::new();
         for decision in &self.decisions {
@@ -207,8 +207,11 @@ impl Plan {
             let (by_walks, by_memory) = (one.0.total_cmp(&other.0), one.1.cmp(&other.1));
             if few { by_memory.then(by_walks) } else { by_walks.then(by_memory) }
         };
+        let is_stack = |reason: Reason| reason == Reason::Obstacle(Obstacle::Stack);
         let kept = walks.into_iter().filter(|&(reason, _)| !is_done(reason));
-        let (reason, (rate, _)) = kept.max_by(|(_, one), (_, other)| most(one, other))?;
+        let (reason, (rate, _)) = kept.max_by(|&(reason, ref one), &(than, ref other)| {
+            is_stack(than).cmp(&is_stack(reason)).then(most(one, other))
+        })?;
         (rate > saved || saved == 0.0).then_some(reason)
     }
 

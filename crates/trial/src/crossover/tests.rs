@@ -93,13 +93,23 @@ impl UnderTrial for Simulated {
     }
 }
 
-const MINUTE: Nanos = Nanos(60_000_000_000);
+const SECOND: u64 = 1_000_000_000;
+const MINUTE: Nanos = Nanos(60 * SECOND);
 const RULES: TrialRules =
     TrialRules { window: None, limit: Nanos(10 * MINUTE.0), precision: None, own_pages: false, without_work: "-" };
 
 fn verdict_of(mut subject: Simulated, rules: &TrialRules, seed: u64) -> (TrialVerdict, Trial) {
     let (trial, _) = run(&mut subject, rules, &mut fastrand::Rng::with_seed(seed), &mut |_| ());
     (judge(&trial.by_cpu, rules.precision, trial.elapsed), trial)
+}
+
+#[test]
+fn the_least_time_counts_what_settles_and_what_comes_before() {
+    let seconds = |rules: &TrialRules| [rules.shortest_pair(Nanos(6 * SECOND)), rules.shortest(Nanos(6 * SECOND))];
+    let rules = TrialRules { window: Some(Nanos(2 * SECOND)), ..RULES };
+    assert_eq!(seconds(&rules), [Nanos(12 * SECOND), Nanos(48 * SECOND)]);
+    assert_eq!(seconds(&TrialRules { own_pages: true, ..rules })[1], Nanos((1 + 8 + 48) * SECOND));
+    assert_eq!(seconds(&RULES)[0], Nanos(16 * SECOND), "windows as long as what lies between them");
 }
 
 #[test]

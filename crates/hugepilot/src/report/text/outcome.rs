@@ -21,7 +21,10 @@ pub fn promote(report: &PromoteReport) -> String {
     lines.extend(report.guest.iter().flat_map(|guest| guest::promoted(guest, report.plan.pid)));
     lines.push(String::new());
     lines.extend(plan::by_reason(report.plan));
-    lines.push(format!("took {} in all, {} of it promoting; {}", report.elapsed, outcome.elapsed, pace(outcome)));
+    lines.extend(
+        pace(outcome)
+            .map(|pace| format!("took {} in all, {} of it promoting; {pace}", report.elapsed, outcome.elapsed)),
+    );
     let only_its_own = if report.processes > 1 { "; how long its other processes waited was not measured" } else { "" };
     lines.extend(stalls(outcome).map(|stalls| stalls + only_its_own));
     let pid = report.plan.pid;
@@ -56,15 +59,18 @@ fn of_one_process(report: &PromoteReport) -> Option<String> {
     })
 }
 
-/// How long collapses took, and what preparing their pages achieved.
-fn pace(outcome: &Outcome) -> String {
+/// How long collapses took, and what preparing their pages achieved; None without a collapse.
+fn pace(outcome: &Outcome) -> Option<String> {
+    if outcome.tried == 0 {
+        return None;
+    }
     let time = |share| outcome.times.percentile(share).unwrap_or_default();
     let prepared = match outcome.preparing {
         Nanos(0) => String::new(),
         preparing => format!("; preparing pages took {preparing} beside the program"),
     };
     let speed = Bytes((outcome.applied_bytes().0 as f64 / outcome.elapsed.seconds().max(f64::MIN_POSITIVE)) as u64);
-    format!("{speed}/s, a collapse {} (90 % within {}){prepared}", time(0.5), time(0.9))
+    Some(format!("{speed}/s, a collapse {} (90 % within {}){prepared}", time(0.5), time(0.9)))
 }
 
 /// How long the program was stalled: measured, or at most the longest collapse.

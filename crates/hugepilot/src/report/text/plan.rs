@@ -16,6 +16,11 @@ const MAX_RUNS: usize = 40;
 
 /// The dry run: expectations, regions by reason, then runs of adjacent regions that share a reason.
 pub fn plan(report: &PlanReport) -> String {
+    format!("{}no memory was moved: this was a dry run\n", plan_of_nothing_done(report))
+}
+
+/// The same for who did not ask for a dry run.
+pub fn plan_of_nothing_done(report: &PlanReport) -> String {
     let plan = report.plan;
     let mut lines = vec![would_promote(plan), format!("  page walks saved  {}", rate(plan.walks_saved_per_second()))];
     lines.extend(saved_besides(report));
@@ -29,7 +34,6 @@ pub fn plan(report: &PlanReport) -> String {
     lines.extend(by_reason(plan));
     lines.push(String::new());
     lines.extend(runs_table(plan));
-    lines.push("no memory was moved: this was a dry run".to_owned());
     joined(lines)
 }
 

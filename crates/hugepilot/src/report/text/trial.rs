@@ -167,10 +167,10 @@ fn placebo_verdict(verdict: &TrialVerdict) -> String {
         }
         TrialVerdict::NoChange { change } => format!("a placebo shows no difference, as it should ({})", range(change)),
         TrialVerdict::Unknown { change, .. } => {
-            let told = change.map_or("after too few pairs to tell".to_owned(), |change| {
-                format!("a trial of this length tells only gains outside {}", range(&change))
-            });
-            format!("a placebo shows no difference, as it should; {told}")
+            change.map_or("a placebo cannot tell: there was time for too few pairs".to_owned(), |change| {
+                let outside = range(&change);
+                format!("a placebo shows no difference, as it should; a trial of this length tells only gains outside {outside}")
+            })
         }
     }
 }
