@@ -53,6 +53,11 @@ const GAUGES: &[Gauge<State>] = &[
     gauge("hugepilot_held_back", "1 while nothing is promoted, for example because memory is short", |state| {
         Some(flag(state.held_back.is_some()))
     }),
+    gauge(
+        "hugepilot_config_last_reload_successful",
+        "1 if the configuration was read when that was last asked for, 0 if it was refused and stayed as it was",
+        |state| Some(flag(state.reload_refused.is_none())),
+    ),
     gauge("hugepilot_huge_bytes", "Memory on huge pages in all targets", |state| bytes(state.budget.huge_bytes)),
     gauge("hugepilot_max_huge_bytes", "Most memory on huge pages in all targets; absent without a limit", |state| {
         state.budget.max_huge_bytes.and_then(bytes)

@@ -14,7 +14,7 @@ use kernel::{Root, privilege};
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules, Settings};
 use pilot::machine::{Machine, on_this_machine, require};
-use pilot::words::held_back;
+use pilot::words::{held_back, printable};
 use reclaim::{MechanismState, ReclaimOptions, Reclaimer, STEP, Store};
 use rustix::process::Signal;
 
@@ -26,6 +26,8 @@ use crate::{lock, service};
 
 /// Between two steps of the loop.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Of why a configuration was refused, so many characters are told to whoever asks.
+const LONGEST_REFUSAL: usize = 500;
 
 /// Pilots until a signal ends it.
 ///
@@ -124,10 +126,12 @@ impl Daemon<'_> {
     fn reload(&mut self) {
         service::reloading();
         // A file that is being replaced must not stop a daemon from promoting.
-        match Config::read_anew(self.path).map_err(anyhow::Error::from).and_then(|config| self.change(config)) {
+        let read = Config::read_anew(self.path).map_err(anyhow::Error::from).and_then(|config| self.change(config));
+        match &read {
             Ok(()) => say(format_args!("read {} anew", self.path.display())),
             Err(error) => say(format_args!("the configuration stays as it was: {error:#}")),
         }
+        self.shared_state.show_reload(read.err().map(|error| printable(&format!("{error:#}"), LONGEST_REFUSAL)));
         service::ready(&self.summary());
     }
 

@@ -158,7 +158,7 @@ pub fn why(why: Why) -> &'static str {
         Why::Shared => "shared by fork or merged by KSM",
         Why::LazilyFreed => "holds memory that the program gave back (MADV_FREE)",
         Why::SettingNever => {
-            "the kernel's setting for this kind of memory is `never` (transparent_hugepage/enabled; shmem_enabled for shared memory)"
+            "the kernel's setting for this kind of memory is `never` (transparent_hugepage/enabled; shmem_enabled for shared memory); `promote` works regardless"
         }
         Why::NotAskedFor => {
             "the program does not ask for huge pages, which their setting wants (transparent_hugepage/enabled at `madvise`; for shared memory shmem_enabled at `advise`)"

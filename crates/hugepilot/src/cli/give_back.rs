@@ -49,6 +49,7 @@ fn give_back_here(args: &GiveBackArgs, target: &Target, stop: &Stop) -> anyhow::
     require::acting(TrackerChoice::Auto)?;
     let mut machine = Machine::new(observe::open(TrackerChoice::Auto)?, Slowdown::ASKED_FOR);
     let mut pilot = Pilot::once(&mut machine, Settings::default(), stop.clone());
+    let recorded = pilot.world.promotions(target.process())?;
     let round = pilot.plan_to_give_back(target.process(), args.all)?;
     if round.plan.give_backs().next().is_none() && !args.all {
         // Undoing what is undone already is no failure.
@@ -66,7 +67,7 @@ fn give_back_here(args: &GiveBackArgs, target: &Target, stop: &Stop) -> anyhow::
         progress.set_position(reached);
     });
     drop(progress);
-    let after = pilot.settle_record(target.process())?;
+    let after = pilot.settle_record(target.process(), &recorded)?;
     let report = GiveBackReport { pid, outcome: &outcome, before: round.before, after, frees_empty_pages };
     terminal::print(&if args.json { json::give_back(&report) } else { text::give_back(&report) })?;
     judge(pid, &outcome, &pilot.stop)

@@ -18,7 +18,7 @@ use crate::decide::{Allowance, Decision, Past, Plan, Spent, WhoWaits, decide, gi
 use crate::engine::budget::Budget;
 use crate::engine::coverage::{self, Known, Most};
 use crate::engine::family::{Family, FamilyWatch, add_family};
-use crate::world::{Candidate, Promoted, RecordError, World};
+use crate::world::{Candidate, Promoted, Promotions, RecordError, World};
 
 /// How long a plan is carried out before the memory is surveyed again: meanwhile programs free memory, fork and call exec.
 pub(super) const FRESH: Duration = Duration::from_secs(10);
@@ -353,13 +353,15 @@ impl<'a> Pilot<'a> {
         Acted { elapsed, results, waited: None }.outcome_of(regions.len())
     }
 
-    /// Removes from the record what is no longer huge. What the kernel did not split stays, whatever the kernel answered, and can be tried again.
-    /// Returns the target as it is now, or None if it has ended.
+    /// Removes from the record what was on it before and is no longer huge. What the kernel did not split stays, whatever the kernel answered, and can
+    /// be tried again; so does what another hugepilot has recorded since, and may not have promoted yet. Returns the target as it is now, or None if it
+    /// has ended.
     ///
     /// Errors: the record cannot be written.
-    pub fn settle_record(&mut self, process: Process) -> Result<Option<Snapshot>, RecordError> {
+    pub fn settle_record(&mut self, process: Process, before: &Promotions) -> Result<Option<Snapshot>, RecordError> {
         let Ok(heat) = self.world.survey(process) else { return Ok(None) };
-        self.world.change_promotions(process, &mut |record| record.retain(|start, _| heat.is_huge(*start)))?;
+        let is_settled = |start: &Address| before.contains_key(start) && !heat.is_huge(*start);
+        self.world.change_promotions(process, &mut |record| record.retain(|start, _| !is_settled(start)))?;
         Ok(Some(Snapshot { walks_per_second: None, ..Snapshot::of(&heat, self.page_tables(process)) }))
     }
 

@@ -60,6 +60,9 @@ pub struct State {
     pub last_step_ns_ago: Option<Nanos>,
     /// Why nothing is promoted at present; None if nothing holds it back.
     pub held_back: Option<HeldBack>,
+    /// Why the configuration stayed as it was at the last reload; None if it was read.
+    #[serde(default)]
+    pub reload_refused: Option<String>,
     /// Whether splitting a huge page frees its empty pages on this kernel; None if that could not be tried.
     pub frees_empty_pages: Option<bool>,
     /// What may be spent, and what has been.
@@ -323,6 +326,7 @@ struct Pinned {
     shown: Option<Instant>,
     stepped: Option<Instant>,
     reclaim: Option<ReclaimState>,
+    reload_refused: Option<String>,
     paused: bool,
     paused_processes: BTreeSet<Process>,
     requests: Vec<GiveBackRequest>,
@@ -333,7 +337,7 @@ struct Pinned {
 }
 
 impl SharedState {
-    /// Publishes the loop's state. The shared state adds its own pauses, and the state of reclaim.
+    /// Publishes the loop's state. The shared state adds its own pauses, the state of reclaim, and the last reload.
     pub fn show(&self, state: State) {
         let mut pinned = self.pinned();
         (pinned.state, pinned.shown) = (state, Some(Instant::now()));
@@ -349,12 +353,18 @@ impl SharedState {
         self.pinned().reclaim = reclaim;
     }
 
+    /// Publishes what came of the last reload of the configuration: why it was refused, if it was.
+    pub fn show_reload(&self, refused: Option<String>) {
+        self.pinned().reload_refused = refused;
+    }
+
     /// The state shown last, with its times as of now.
     pub fn state(&self) -> State {
         let pinned = self.pinned();
         let mut state = State {
             paused: pinned.paused,
             reclaim: pinned.reclaim.clone(),
+            reload_refused: pinned.reload_refused.clone(),
             last_step_ns_ago: pinned.stepped.map(Nanos::since),
             ..pinned.state.clone().aged(pinned.shown.map_or(Nanos(0), Nanos::since))
         };

@@ -49,6 +49,7 @@ impl Fleet {
             targets: self.members.iter().map(|(process, member)| target_state(*process, member, now)).collect(),
             clients: self.clients(),
             reclaim: None,
+            reload_refused: None,
         }
     }
 

@@ -68,6 +68,18 @@ fn what_another_hugepilot_has_just_recorded_stays_on_record() {
 }
 
 #[test]
+fn give_back_settles_only_what_was_on_record_before() {
+    let mut world = machine();
+    let before = world.promotions(PROGRAM).expect("a record");
+    let others = at(9);
+    world.change_promotions(PROGRAM, &mut |record| _ = record.insert(others, Promoted::default())).expect("memory");
+    let mut pilot = Pilot::once(&mut world, Settings::default(), Stop::default());
+    assert!(pilot.settle_record(PROGRAM, &before).expect("a record").is_some());
+    let left: Vec<_> = world.promotions(PROGRAM).expect("a record").into_keys().collect();
+    assert_eq!(left, [others], "none of them is huge");
+}
+
+#[test]
 fn no_step_is_begun_when_time_is_up_and_the_rest_is_owed_to_the_next_turn() {
     let mut world = machine();
     let mut pacer = Pacer::new(Slowdown(0.005), world.now());

@@ -13,6 +13,8 @@ use crate::report::table::{or_dash, table};
 /// Decisions shown, over all targets; JSON has more.
 const MOST_DECISIONS: usize = 12;
 const NAME_LIMIT: usize = 15;
+/// Of why a configuration was refused.
+const REFUSAL_LIMIT: usize = 500;
 const NOBODY: &str = "no targets: no running process matches a [[target]] and is large enough (`min-size`), or those that do belong to \
                       other users, which only root sees";
 const REASON_LIMIT: usize = 100;
@@ -53,6 +55,9 @@ pub fn status(state: &State) -> String {
     lines.extend(clients(&state.clients));
     lines.extend(last_decisions(&state.targets));
     lines.extend(state.reclaim.as_ref().map(|reclaim| format!("\nreclaim      {}", super::reclaiming(reclaim))));
+    lines.extend(state.reload_refused.iter().map(|why| {
+        format!("\nthe configuration stayed as it was at the last reload: {}", printable(why, REFUSAL_LIMIT))
+    }));
     joined(lines)
 }
 
@@ -328,6 +333,8 @@ mod tests {
     fn what_holds_the_pilot_back_is_told() {
         let state = State { held_back: None, ..pilot_state() };
         assert!(status(&state).contains("held back    by nothing\n"));
+        let refused = status(&State { reload_refused: Some("no such key: `max-slowdwn`".to_owned()), ..pilot_state() });
+        assert!(refused.ends_with("stayed as it was at the last reload: no such key: `max-slowdwn`\n"), "{refused}");
         let paused = status(&State { paused: true, ..pilot_state() });
         assert!(paused.contains("held back    everything is paused; `hugepilot resume` ends that\n"), "{paused}");
     }
