@@ -33,7 +33,7 @@ pub use heat::heat;
 pub(super) use launch::quoted_for_shell;
 pub use launch::{account, recipe, shell_environment, unit_environment};
 pub use outcome::{give_back, pilot_summary, promote, under_way};
-pub use plan::plan;
+pub use plan::{plan, plan_of_nothing_done};
 pub use pool::{mount, persist, pools, resized};
 pub use record::record;
 pub use scan::scan;
