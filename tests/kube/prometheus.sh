@@ -82,6 +82,7 @@ EOF
 }
 
 told_of_trial() {
-    "$hugepilot" fleet trial default/web --prometheus http://127.0.0.1:19090 --metric 'sum by (namespace, pod) (hugepilot_target_busy_cpus)' > "$state/trial"
+    "$hugepilot" fleet trial default/web --prometheus http://127.0.0.1:19090 --min-age 1m \
+        --metric 'sum by (namespace, pod) (avg_over_time(hugepilot_target_busy_cpus[1m]))' > "$state/trial"
     grep -q ' % (' "$state/trial"
 }

@@ -52,7 +52,7 @@ fn answers(each: usize) -> Vec<String> {
     let arms: Vec<_> = (0..2 * each).map(|at| (labels(at, Some(arm(at))), 1.0)).collect();
     let value = |at: usize| (if at < each { 0.8 } else { 1.0 }) * (1.0 + 0.01 * (at % each) as f64);
     let values: Vec<_> = (0..2 * each).map(|at| (labels(at, None), value(at))).collect();
-    vec![vector(&arms), vector(&values)]
+    vec![vector(&arms), vector(&arms), vector(&values)]
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn replicas_that_are_promoted_are_compared_with_the_others() {
     assert!(output.status.success() && told.starts_with("shop/web gains 25.0 % ("), "{output:?}");
     let asked = serving.join().expect("it served");
     assert!(asked[0].contains("hugepilot_target_promoting") && asked[0].contains("workload%3D%22web%22"), "{asked:?}");
-    assert!(asked[1].contains("query=cpu_per_request"), "{asked:?}");
+    assert!(asked[1].contains("offset+600000ms") && asked[2].contains("query=cpu_per_request"), "{asked:?}");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn few_replicas_and_none_tell_nothing() {
     let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     assert!(json["gain_percent"].is_null() && json["replicas"].as_array().is_some_and(|all| all.len() == 6), "{json}");
     serving.join().expect("it served");
-    let (url, serving) = server(vec![vector(&[]), vector(&[])]);
+    let (url, serving) = server(vec![vector(&[]), vector(&[]), vector(&[])]);
     let output = fleet_trial(&url, &[]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && error.contains("hugepilot.io/trial"), "{error}");

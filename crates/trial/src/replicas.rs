@@ -6,9 +6,10 @@
 //! A replica counts once, however long it was watched: replicas differ from each other by the node that they are on and by the requests that they
 //! get, and watching for longer does not even that out. So the interval is that of so many replicas, and more of them make it narrower.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use heat::statistics::{Interval, unpaired_ratio};
+use heat::units::Nanos;
 use serde::Serialize;
 
 use crate::Arm;
@@ -47,6 +48,8 @@ pub struct ReplicaTrial {
     pub metric: String,
     /// Which numbers of it are better.
     pub better: Better,
+    /// How long a replica must have been on trial to be compared: while it starts, and while its memory is promoted, its numbers say little.
+    pub min_age: Nanos,
 }
 
 /// One replica.
@@ -56,6 +59,8 @@ pub struct Replica {
     pub pod: String,
     /// What its memory lies on.
     pub arm: Arm,
+    /// Whether it has been on trial for too short a time to be compared.
+    pub young: bool,
     /// Its number; None where the metric has none for it.
     pub value: Option<f64>,
 }
@@ -67,22 +72,26 @@ pub struct Replicas(pub Vec<Replica>);
 impl ReplicaTrial {
     /// Asks for the replicas and their numbers, as they are now. Errors: the server does not answer.
     pub fn ask(&self, server: &PrometheusServer) -> Result<Replicas, MeterError> {
-        let arms = server.query(&self.arms_expression())?;
+        let arms = server.query(&self.arms_expression(Nanos(0)))?;
+        let old = server.query(&self.arms_expression(self.min_age))?;
         let values = server.query(&self.metric)?;
-        Ok(self.join(&arms, &values))
+        Ok(self.join(&arms, &old, &values))
     }
 
-    /// The arm of each pod, as its daemon's metrics say it.
-    fn arms_expression(&self) -> String {
+    /// The arm of each pod so long ago, as its daemon's metrics say it.
+    fn arms_expression(&self, ago: Nanos) -> String {
         let [namespace, workload] = [&self.namespace, &self.workload].map(|text| quoted(text));
         format!(
-            "max by (namespace, pod, {ARM_LABEL}) (hugepilot_target_promoting{{{ARM_LABEL}!=\"\",namespace={namespace},workload={workload}}})"
+            "max by (namespace, pod, {ARM_LABEL}) (hugepilot_target_promoting{{{ARM_LABEL}!=\"\",namespace={namespace},workload={workload}}} \
+             offset {}ms)",
+            ago.0 / 1_000_000
         )
     }
 
-    fn join(&self, arms: &[MeasuredSeries], values: &[MeasuredSeries]) -> Replicas {
+    fn join(&self, arms: &[MeasuredSeries], old: &[MeasuredSeries], values: &[MeasuredSeries]) -> Replicas {
         let label = |series: &MeasuredSeries, name: &str| series.labels.get(name).cloned().unwrap_or_default();
         let of_ours = |series: &&MeasuredSeries| label(series, "namespace") == self.namespace;
+        let old: BTreeSet<String> = old.iter().filter(of_ours).map(|series| label(series, "pod")).collect();
         let numbers: BTreeMap<String, f64> =
             values.iter().filter(of_ours).map(|series| (label(series, "pod"), series.value)).collect();
         let replica = |series: &MeasuredSeries| {
@@ -93,16 +102,17 @@ impl ReplicaTrial {
             };
             let pod = label(series, "pod");
             let value = numbers.get(&pod).copied().filter(|value| value.is_finite() && *value > 0.0);
-            Some(Replica { pod, arm, value })
+            Some(Replica { young: !old.contains(&pod), pod, arm, value })
         };
         Replicas(arms.iter().filter(of_ours).filter_map(replica).collect())
     }
 }
 
 impl Replicas {
-    /// The numbers of one arm, at most as many as are compared.
+    /// The numbers of one arm that are compared.
     pub fn values(&self, arm: Arm) -> Vec<f64> {
-        self.0.iter().filter(|replica| replica.arm == arm).filter_map(|replica| replica.value).take(MOST).collect()
+        let compared = self.0.iter().filter(|replica| replica.arm == arm && !replica.young);
+        compared.filter_map(|replica| replica.value).take(MOST).collect()
     }
 
     /// How many times as good the promoted ones are as the others: 1.1 is a gain of 10 %. None if an arm has no number.
@@ -130,6 +140,7 @@ mod tests {
             workload: "web".to_owned(),
             metric: "cpu_per_request".to_owned(),
             better: Better::Lower,
+            min_age: Nanos(600_000_000_000),
         }
     }
 
@@ -150,9 +161,20 @@ mod tests {
     fn replicas_are_joined_by_namespace_and_pod() {
         let arms = [arm("a", "promoted"), arm("b", "observed"), arm("c", "observed"), arm("d", "neither")];
         let elsewhere = series(&[("namespace", "other"), ("pod", "b")], 9.0);
-        let found = trial().join(&arms, &[number("a", 8.0), number("b", 10.0), number("c", f64::NAN), elsewhere]);
+        let values = [number("a", 8.0), number("b", 10.0), number("c", f64::NAN), elsewhere];
+        let found = trial().join(&arms, &arms[..2], &values);
         let told: Vec<_> = found.0.iter().map(|replica| (replica.pod.as_str(), replica.arm, replica.value)).collect();
         assert_eq!(told, [("a", Arm::Huge, Some(8.0)), ("b", Arm::Base, Some(10.0)), ("c", Arm::Base, None)]);
+        assert_eq!(found.0.iter().map(|replica| replica.young).collect::<Vec<_>>(), [false, false, true]);
+    }
+
+    #[test]
+    fn a_replica_that_has_just_started_is_not_compared() {
+        let arms = [arm("a", "promoted"), arm("b", "promoted"), arm("c", "observed")];
+        let numbers = [number("a", 8.0), number("b", 80.0), number("c", 10.0)];
+        let found = trial().join(&arms, &[arm("a", "promoted"), arm("c", "observed")], &numbers);
+        assert_eq!([Arm::Huge, Arm::Base].map(|arm| found.values(arm)), [vec![8.0], vec![10.0]]);
+        assert!(trial().arms_expression(trial().min_age).ends_with(" offset 600000ms)"));
     }
 
     #[test]
@@ -168,7 +190,7 @@ mod tests {
             .enumerate()
             .map(|(at, name)| number(name, (if at < 6 { 8.0 } else { 10.0 }) * (1.0 + 0.01 * (at % 6) as f64)))
             .collect();
-        let replicas = trial().join(&arms, &numbers);
+        let replicas = trial().join(&arms, &arms, &numbers);
         let gain = replicas.gain(Better::Lower).unwrap();
         assert!((gain.estimate - 1.25).abs() < 0.01 && gain.low > 1.2 && gain.confidence >= 0.95, "{gain:?}");
         assert!(replicas.gain(Better::Higher).unwrap().high < 0.85, "the other way round it is a loss");
@@ -178,6 +200,7 @@ mod tests {
     #[test]
     fn names_cannot_leave_their_quotes() {
         let odd = ReplicaTrial { workload: "a\"} or up{\\".to_owned(), ..trial() };
-        assert!(odd.arms_expression().contains(r#"workload="a\"} or up{\\""#), "{}", odd.arms_expression());
+        let asked = odd.arms_expression(Nanos(0));
+        assert!(asked.contains(r#"workload="a\"} or up{\\""#), "{asked}");
     }
 }

@@ -22,6 +22,7 @@ fn trial_of_replicas(args: &FleetTrialArgs) -> anyhow::Result<()> {
         workload: args.workload.name.clone(),
         metric: args.metric.clone(),
         better: args.better.into(),
+        min_age: args.min_age,
     };
     let replicas = trial.ask(&PrometheusServer { url: args.prometheus.clone() })?;
     ensure!(

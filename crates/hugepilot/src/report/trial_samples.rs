@@ -105,10 +105,11 @@ pub(super) fn replicas_on_trial(each: usize, times: f64) -> (ReplicaTrial, Repli
         workload: "web".to_owned(),
         metric: "cpu_per_request".to_owned(),
         better: Better::Lower,
+        min_age: Nanos(600_000_000_000),
     };
     let replica = |at: usize| {
         let (arm, times) = if at.is_multiple_of(2) { (Arm::Huge, times) } else { (Arm::Base, 1.0) };
-        Replica { pod: format!("web-{at}"), arm, value: Some(times * (2.0 + 0.02 * (at / 2) as f64)) }
+        Replica { pod: format!("web-{at}"), arm, young: false, value: Some(times * (2.0 + 0.02 * (at / 2) as f64)) }
     };
     (trial, Replicas((0..2 * each).map(replica).collect()))
 }

@@ -1,6 +1,7 @@
 //! Arguments of `hugepilot fleet`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use heat::units::Nanos;
 use trial::replicas::Better;
 
 const EXAMPLES: &str = "\
@@ -43,6 +44,9 @@ pub struct FleetTrialArgs {
     /// Which numbers of it are better
     #[arg(long, value_name = "WHICH", default_value = "lower", value_enum)]
     pub better: BetterNumber,
+    /// Leaves out replicas that have been on trial for less than this: they still start, or are being promoted
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    pub min_age: Nanos,
     /// Print JSON with every replica
     #[arg(long)]
     pub json: bool,

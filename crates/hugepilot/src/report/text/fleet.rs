@@ -12,7 +12,8 @@ use crate::report::FleetTrialReport;
 pub fn fleet_trial(report: &FleetTrialReport) -> String {
     let number = |arm| report.replicas.values(arm).len() as u64;
     let (promoted, observed) = (number(Arm::Huge), number(Arm::Base));
-    let without = report.replicas.0.len() as u64 - promoted - observed;
+    let young = report.replicas.0.iter().filter(|replica| replica.young).count() as u64;
+    let without = report.replicas.0.len() as u64 - promoted - observed - young;
     let better = match report.trial.better {
         Better::Lower => "lower is better",
         Better::Higher => "higher is better",
@@ -22,6 +23,10 @@ pub fn fleet_trial(report: &FleetTrialReport) -> String {
         format!("compared: {} ({better})", printable(&report.trial.metric, 400)),
         format!("{} promoted, {observed} only observed", count_of(promoted, "replica")),
     ];
+    if young > 0 {
+        let few = count_of(young, "replica");
+        lines.push(format!("{few} left out, on trial for less than {} (--min-age)", report.trial.min_age));
+    }
     if without > 0 {
         lines.push(format!("{} more without a number", count_of(without, "replica")));
     }
@@ -33,10 +38,13 @@ fn verdict(report: &FleetTrialReport) -> String {
     match report.gain() {
         Some(gain) if gain.low > 1.0 => format!("{who} gains {}: keep huge pages", changed(&gain)),
         Some(gain) if gain.high < 1.0 => {
-            format!("{who} loses by huge pages, a gain of {}: only observe it", changed(&gain))
+            let loss = Interval { estimate: 2.0 - gain.estimate, low: 2.0 - gain.high, high: 2.0 - gain.low, ..gain };
+            format!("{who} loses {} by huge pages: only observe it", changed(&loss))
         }
         Some(gain) => format!("{who}: cannot tell: the gain may be {}; more replicas would tell", changed(&gain)),
-        None => format!("{who}: cannot tell: at least {FEWEST} replicas with a number are needed in each arm"),
+        None => format!(
+            "{who}: cannot tell: each arm needs at least {FEWEST} replicas that have a number, and are old enough"
+        ),
     }
 }
 
@@ -60,7 +68,7 @@ mod tests {
             let (trial, replicas) = replicas_on_trial(number, times);
             fleet_trial(&FleetTrialReport { trial: &trial, replicas: &replicas })
         };
-        assert!(of(6, 1.25).starts_with("shop/web loses by huge pages"), "{}", of(6, 1.25));
+        assert!(of(6, 1.25).starts_with("shop/web loses 20.0 % ("), "{}", of(6, 1.25));
         assert!(of(6, 1.0).contains("cannot tell: the gain may be"), "{}", of(6, 1.0));
         assert!(of(3, 0.8).contains("at least 4 replicas"), "{}", of(3, 0.8));
     }
