@@ -63,7 +63,7 @@ fn replicas_that_are_promoted_are_compared_with_the_others() {
     assert!(output.status.success() && told.starts_with("shop/web gains 25.0 % ("), "{output:?}");
     let asked = serving.join().expect("it served");
     assert!(asked[0].contains("hugepilot_target_promoting") && asked[0].contains("workload%3D%22web%22"), "{asked:?}");
-    assert!(asked[1].contains("offset+600000ms") && asked[2].contains("query=cpu_per_request"), "{asked:?}");
+    assert!(asked[1].contains("offset%20600000ms") && asked[2].contains("query=cpu_per_request"), "{asked:?}");
 }
 
 #[test]

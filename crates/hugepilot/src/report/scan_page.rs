@@ -66,7 +66,7 @@ mod tests {
         found[1].0.name = "<script>".to_owned();
         let page = page(&ScanReport { found: &found, by: GroupBy::Program, smallest: Bytes(0) });
         assert!(page.contains("<td class=\"name\">&lt;script&gt;</td>") && !page.contains("<script"), "{page}");
-        assert!(page.contains("next: <code>hugepilot trial --name memcached</code>"), "{page}");
+        assert!(page.contains("next: <code>hugepilot trial 4242</code>"), "{page}");
         assert_eq!(page.matches("<tr>").count(), page.matches("</tr>").count());
     }
 }

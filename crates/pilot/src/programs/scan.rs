@@ -387,8 +387,15 @@ mod tests {
         assert_eq!(of(vec![region(0, 5e6, 0), stack(1, 9e6)]), Some(Reason::Obstacle(Obstacle::Stack)));
         assert_eq!(of(vec![region(0, 0.0, 0)]), Some(Reason::NotWalked));
         assert_eq!(of(vec![huge(0, 1e6)]), None, "all of it is huge already");
-        let mostly_cold = || vec![region(0, 0.0, 0), region(1, 0.0, 0), stack(2, 9.0)];
-        assert_eq!(of(mostly_cold()), Some(Reason::Obstacle(Obstacle::Stack)));
+        let special = heat::Region { obstacle: Some(Obstacle::Special), ..region(2, 9.0, 0) };
+        let mostly_cold = || vec![region(0, 0.0, 0), region(1, 0.0, 0), special.clone()];
+        assert_eq!(of(mostly_cold()), Some(Reason::Obstacle(Obstacle::Special)));
+        let beside_a_stack = vec![special.clone(), stack(3, 9e6)];
+        assert_eq!(
+            of(beside_a_stack),
+            Some(Reason::Obstacle(Obstacle::Special)),
+            "nobody can do anything about a stack"
+        );
         assert_eq!(
             Observation::plan_for(&heat_of(mostly_cold())).mostly_kept(true),
             Some(Reason::NotWalked),
