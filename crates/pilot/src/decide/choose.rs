@@ -16,7 +16,7 @@ use crate::decide::{Decision, Demand, HeldRegion, Limits, Past, Plan, Reason, Ve
 /// Regions that could pay are taken greedily by page walks saved per share of the budgets spent. The order agrees with dominance: a region that is at
 /// least as hot and takes at most as much memory as another is never left out while the other is taken (both free of obstacles, sharing, cooling down
 /// and lazily freed pages). Where only the limit on memory on huge pages is in the way, a region takes the place of one that we promoted and that
-/// saves far fewer walks than it did in the last two scans: rates scatter, and a single scan would have regions change places without an end.
+/// saves far fewer walks, if two scans agree: rates scatter, and after a single one regions would change places without an end.
 ///
 /// In a virtual machine ([`Limits::guest`]) what is populated is taken instead.
 pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
