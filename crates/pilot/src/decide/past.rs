@@ -34,7 +34,8 @@ pub struct Past {
     regions: BTreeMap<Address, Known>,
     churn: Churn,
     settling: Settling,
-    /// Page walks a second of regions on base pages in the last two scans that observed them, the latest first.
+    /// Page walks a second of regions on base pages in the last two scans that observed them, the latest first; empty while we hold nothing whose place
+    /// they could take.
     walked: BTreeMap<Address, [f32; 2]>,
     /// Whether the walks of the last two scans that could tell went along addresses, the latest first.
     in_order: [bool; 2],
@@ -134,6 +135,9 @@ impl Past {
     }
 
     fn walked_lately(&self, heat: &Heat) -> BTreeMap<Address, [f32; 2]> {
+        if !self.regions.values().any(|known| known.promoted) {
+            return BTreeMap::new();
+        }
         let on_base_pages = heat.regions.iter().filter(|region| !region.huge);
         let walked = on_base_pages.filter_map(|region| {
             let known = self.walked.get(&region.start).copied();
@@ -299,13 +303,15 @@ mod tests {
     fn two_scans_agree_on_the_lower_of_what_they_saw() {
         let mut past = Past::default();
         let unobserved = Region { unobserved: 512, ..region(0, 0.0, 0) };
-        let scans = [region(0, 80.0, 0), region(0, 60.0, 0), unobserved, region(0, 0.0, 0), region(0, 50.0, 0)];
-        let agreed = scans.map(|region| {
-            _ = past.notice(&heat_of(vec![region]), Instant::now());
+        let agree_on = |past: &mut Past, region: Region| {
+            _ = past.notice(&heat_of(vec![region, huge(1, 0.0)]), Instant::now());
             past.surely_walked(at(0))
-        });
-        assert_eq!(agreed, [0.0, 60.0, 60.0, 0.0, 0.0]);
-        _ = past.notice(&heat_of(vec![huge(0, 0.0)]), Instant::now());
+        };
+        assert_eq!([80.0, 80.0].map(|walks| agree_on(&mut past, region(0, walks, 0))), [0.0; 2], "nothing is held");
+        past.promoted(at(1), 1.0);
+        let scans = [region(0, 80.0, 0), region(0, 60.0, 0), unobserved, region(0, 0.0, 0), region(0, 50.0, 0)];
+        assert_eq!(scans.map(|region| agree_on(&mut past, region)), [0.0, 60.0, 60.0, 0.0, 0.0]);
+        agree_on(&mut past, huge(0, 0.0));
         assert!(past.walked.is_empty());
     }
 

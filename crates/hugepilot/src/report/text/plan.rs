@@ -19,7 +19,7 @@ pub fn plan(report: &PlanReport) -> String {
     format!("{}no memory was moved: this was a dry run\n", plan_of_nothing_done(report))
 }
 
-/// The same for who did not ask for a dry run.
+/// The same for whoever did not ask for a dry run.
 pub fn plan_of_nothing_done(report: &PlanReport) -> String {
     let plan = report.plan;
     let mut lines = vec![would_promote(plan), format!("  page walks saved  {}", rate(plan.walks_saved_per_second()))];
