@@ -9,6 +9,8 @@ use anyhow::{Context, Result};
 use heat::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer};
 
+const WARMING: Duration = Duration::from_secs(10);
+
 /// A program as its community loads it. Commands are for sh, in a new directory of the program's own; `$PORT` in them and in files is a port for it,
 /// `$BENCH` in them is this binary, `$WITH` precedes the program's own words where it is started by `hugepilot run`, and `$EXPERTS` are the words
 /// that experts add.
@@ -42,6 +44,9 @@ pub(super) struct ProgramDefinition {
     /// How long a window is at least, where that number comes late.
     #[serde(default)]
     pub(super) window: Option<String>,
+    /// How long it is under load before anything is measured: caches fill, and just-in-time compilers come to rest [default: 10s].
+    #[serde(default)]
+    warming: Option<String>,
     /// Whether its children do its work.
     #[serde(default)]
     pub(super) children: bool,
@@ -112,6 +117,12 @@ impl ProgramDefinition {
     pub(super) fn named(name: &str) -> Result<Self> {
         let wrong = || format!("{name}.toml is not as programs are defined");
         keys_of(name)?.try_into().with_context(wrong)
+    }
+
+    /// How long it warms up. Errors: the file has no time there.
+    pub(super) fn warming(&self) -> Result<Duration> {
+        let warming: Option<Nanos> = self.warming.as_deref().map(str::parse).transpose()?;
+        Ok(warming.map_or(WARMING, Nanos::duration))
     }
 
     /// How long a window is at least. Errors: the file has no time there.

@@ -22,7 +22,7 @@ use self::record::ProgramTrial;
 pub use self::record::ProgramsRecord;
 use self::running::HowStarted;
 pub(crate) use self::running::LoadedProgram;
-use self::setup::{ProgramSetup, WARMING};
+use self::setup::ProgramSetup;
 use self::setups_record::ProgramTurns;
 pub use self::setups_record::SetupsRecord;
 use self::side_by_side::SideBySide;
@@ -156,7 +156,7 @@ impl ProgramsArguments {
         eprintln!("{name}: {}", program.what);
         let stop = &bench.stop;
         let mut running = LoadedProgram::start(program, &HowStarted::default(), stop)?;
-        stop.sleep_until(Instant::now() + WARMING)?;
+        stop.sleep_until(Instant::now() + program.warming()?)?;
         running.check()?;
         let mut words =
             vec!["--rate", running.rate(), "--for", &self.limit, "--to", &self.precision, "--number", "total"];

@@ -21,8 +21,6 @@ use crate::sample::{huge_memory, machine_memory};
 use crate::settings::SavedSettings;
 use crate::tool::{Tool, ToolProcess};
 
-/// Caches fill, and just-in-time compilers come to rest.
-pub(super) const WARMING: Duration = Duration::from_secs(10);
 /// hugepilot has done what it will when nothing more became huge for so long. It watches an allocator for 45 s first.
 const STILL: Duration = Duration::from_secs(50);
 /// It gets no more time than that.
@@ -94,7 +92,7 @@ impl ProgramInSetup {
         let how = how_started(definition, setup, number, tool, settings)?;
         let program = under(setup, settings, || {
             let program = LoadedProgram::start(definition, &how, stop)?;
-            stop.sleep_until(Instant::now() + WARMING)?;
+            stop.sleep_until(Instant::now() + definition.warming()?)?;
             Ok(program)
         })?;
         let work = CommandMeter(program.rate().to_owned());
