@@ -24,6 +24,8 @@ SCHEMA := share/hugepilot/report.schema.json
 BASH_COMPLETIONS := share/bash-completion/completions
 ZSH_COMPLETIONS := share/zsh/site-functions
 FISH_COMPLETIONS := share/fish/vendor_completions.d
+# Each function of libhps has the page under its own name, too.
+HPS_FUNCTIONS := $(shell sed -n "/^.SH NAME/{n;s/ .- .*//;s/,//g;s/^hps //;p}" crates/hps/man/hps.3)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 # rustup's directory, for shells that were open before it was installed.
@@ -252,6 +254,7 @@ install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, comple
 	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/libhps.a $(INTO)/$(LIBDIR)/libhps.a
 	$(INSTALL_SUDO) install -D -m 644 crates/hps/include/hps.h $(INTO)/include/hps.h
 	$(INSTALL_SUDO) install -D -m 644 crates/hps/man/hps.3 $(INTO)/share/man/man3/hps.3
+	set -e; for function in $(HPS_FUNCTIONS); do $(INSTALL_SUDO) ln -sf hps.3 $(INTO)/share/man/man3/$$function.3; done
 	$(INSTALL_SUDO) install -D $(STRIP) -m 644 $(PROGRAMS)/libhugepilot_preload.so $(INTO)/$(PRELOAD)
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' crates/hps/hps.pc.in \
 	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(LIBDIR)/pkgconfig/hps.pc
@@ -261,7 +264,7 @@ install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, comple
 uninstall: ## remove it
 	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot $(SBINDIR)/hugepilotd $(UNIT) $(RULES) $(SCRAPE) $(DASHBOARDS)/*.json share/hugepilot/grafana.json $(SCHEMA) $(PRELOAD) include/hps.h \
 	  $(LIBDIR)/libhps.so.$(VERSION) $(LIBDIR)/libhps.so.0 $(LIBDIR)/libhps.so $(LIBDIR)/libhps.a $(LIBDIR)/pkgconfig/hps.pc \
-	  share/man/man1/hugepilot.1 share/man/man1/hugepilot-*.1 share/man/man3/hps.3 share/man/man5/hugepilot.toml.5 share/man/man8/hugepilotd.8 \
+	  share/man/man1/hugepilot.1 share/man/man1/hugepilot-*.1 share/man/man3/hps.3 $(HPS_FUNCTIONS:%=share/man/man3/%.3) share/man/man5/hugepilot.toml.5 share/man/man8/hugepilotd.8 \
 	  $(BASH_COMPLETIONS)/hugepilot $(ZSH_COMPLETIONS)/_hugepilot $(FISH_COMPLETIONS)/hugepilot.fish \
 	  $(BASH_COMPLETIONS)/hugepilotd $(ZSH_COMPLETIONS)/_hugepilotd $(FISH_COMPLETIONS)/hugepilotd.fish
 	for each in $(DASHBOARDS) share/hugepilot lib/hugepilot; do \

@@ -1,5 +1,6 @@
-//! `include/hps.h` is up to date with what cbindgen generates from the C interface.
+//! `include/hps.h` is up to date with what cbindgen generates from the C interface, and the manual with the header.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 #[test]
@@ -15,4 +16,17 @@ fn the_header_is_up_to_date() {
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(kept == made, "include/hps.h is not what cbindgen makes; UPDATE_HEADER=1 cargo test -p hps --test header");
+}
+
+/// `man hps_arena_alloc` finds the page by that list, and `make install` links to the page by it.
+#[test]
+fn the_manual_names_each_function() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).expect("it is in the repository");
+    let (header, page) = (read("include/hps.h"), read("man/hps.3"));
+    let names = page.lines().skip_while(|line| *line != ".SH NAME").nth(1).expect("the section has a line");
+    let named: BTreeSet<&str> = names.split(" \\-").next().unwrap_or_default().split(", ").skip(1).collect();
+    let before_parenthesis = header.split('(').filter_map(|text| text.rsplit([' ', '*', '\n']).next());
+    let declared: BTreeSet<&str> = before_parenthesis.filter(|word| word.starts_with("hps_")).collect();
+    assert_eq!(named, declared);
 }

@@ -7,6 +7,7 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::cpu::Cpu;
 use kernel::hugetlb::{self, FileSystem, Pool};
+use kernel::memory::Meminfo;
 use pool::{
     self, Edit, Ended, Lasting, LastingPool, MountOptions, NextStep, PoolError, PoolSurroundings, Resized, SizeRequest,
     View,
@@ -14,7 +15,7 @@ use pool::{
 
 use super::args::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
 use super::terminal;
-use crate::report::{PersistReport, json, text};
+use crate::report::{PersistReport, PoolPlanReport, json, text};
 
 pub(super) fn pool(args: &PoolArgs) -> anyhow::Result<()> {
     match &args.command {
@@ -35,6 +36,10 @@ fn set(args: &PoolSetArgs) -> anyhow::Result<()> {
     let root = Root::host();
     let (pools, nodes) = (hugetlb::pools(&root)?, hugetlb::node_pools(&root)?);
     let changes = pool::changes(&args.requests, args.bound(), args.node, &pools, &nodes, giant_pages(&root))?;
+    if args.dry_run {
+        let plan = PoolPlanReport { changes: &changes, available: Meminfo::read(&root)?.available };
+        return terminal::print(&if args.json { json::pool_plan(&plan) } else { text::pool_plan(&plan) });
+    }
     terminal::ensure_read()?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let (mut resized, mut refused) = (Vec::new(), None);

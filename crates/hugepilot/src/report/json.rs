@@ -33,7 +33,7 @@ pub use fleet::fleet_trial;
 pub use group::group;
 pub use guest::guest_plan;
 use launch::launch;
-pub use pool::{mount, persist, pools, resized};
+pub use pool::{mount, persist, pool_plan, pools, resized};
 pub use scan::scan;
 use serde::Serialize;
 pub use status::{given_back_by_daemon, paused, resumed, status};
@@ -70,6 +70,7 @@ enum ReportKind {
     Plan,
     PoolChanges,
     PoolFiles,
+    PoolPlan,
     Pools,
     Promotion,
     Reclaim,
@@ -517,6 +518,7 @@ mod tests {
                 group(&samples::group_seen()),
                 pools(&pool_samples::view()),
                 resized(&[pool_samples::short()]),
+                pool_plan(&PoolPlanReport { changes: &[pool_samples::short().change], available: Bytes(1 << 30) }),
                 reclaim_status(&ReclaimStatusReport { census: Ok(&census), now: &now, state: None, is_alive: false }),
                 pages(7, &counts),
                 guest_plan(&GuestPlanReport { plan: &samples::guest_plan(), guest: &guest, expectation: None }),

@@ -49,7 +49,7 @@ use pilot::forecast::{Forecast, ForecastBasis};
 use pilot::programs::scan::ScanFinding;
 use pilot::programs::{GroupBy, RunningProgram};
 use pilot::words::printable;
-use pool::{Edit, NextStep};
+use pool::{Change, Edit, NextStep};
 use reclaim::{MemoryReading, ReclaimState};
 use serde::Serialize;
 use trial::replicas::{FEWEST, ReplicaTrial, Replicas};
@@ -384,6 +384,25 @@ pub struct ReclaimStatusReport<'a> {
     pub state: Option<&'a ReclaimState>,
     /// Whether it is still running.
     pub is_alive: bool,
+}
+
+/// What `pool set` would change.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolPlanReport<'a> {
+    /// Each pool's change.
+    pub changes: &'a [Change],
+    /// Memory that programs could get now.
+    pub available: Bytes,
+}
+
+impl PoolPlanReport<'_> {
+    /// Memory that the pools take, beyond what others of them return.
+    fn needed(&self) -> Bytes {
+        let memory = |pages: fn(&Change) -> u64| -> u64 {
+            self.changes.iter().map(|change| pages(change).saturating_mul(change.page_size.0)).sum()
+        };
+        Bytes(memory(|change| change.to).saturating_sub(memory(|change| change.from)))
+    }
 }
 
 /// The files that make pools of huge pages survive a reboot.

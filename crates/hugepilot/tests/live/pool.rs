@@ -75,6 +75,10 @@ fn change(words: &str) -> Value {
 fn a_pool_grows_and_shrinks_back() {
     let _pools = Pools::kept();
     let before = number(&pool_of_two(), "persistent");
+    let planned = hugepilot("pool set 2M=+96 --dry-run --json").json();
+    assert_eq!(number(&list(&planned, "changes")[0], "wanted"), before + 96, "{planned}");
+    assert_eq!(number(&planned, "needed_bytes"), 96 * TWO, "{planned}");
+    assert_eq!(number(&pool_of_two(), "persistent"), before);
     let ran = hugepilot("pool set 2M=+96 --json");
     if ran.stdout.contains("\"no_more\"") {
         return eprintln!("96 pages are not to be had here: {}", ran.stdout);

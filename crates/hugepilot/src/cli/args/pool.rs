@@ -21,6 +21,7 @@ Examples:
   hugepilot pool set 2M=1000 --node 1  on one memory node
   hugepilot pool set 2M=2000 --max     what there is, and up to 2,000 on demand
   hugepilot pool set 1G=4 --make-room  drop clean page cache where memory is short
+  hugepilot pool set 2M=+8G --dry-run  what would change, and whether there is memory for it
 
 Without --min and --max the pool has so many pages, and what it may take on demand stays. Exit status: 0 done, 1 got fewer.";
 
@@ -91,6 +92,9 @@ pub struct PoolSetArgs {
     /// How long to try for each pool, 1s to 24h
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_time_limit)]
     pub time_limit: Nanos,
+    /// Show what would change, and change nothing
+    #[arg(long, conflicts_with_all = ["make_room", "time_limit"])]
+    pub dry_run: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -2,12 +2,12 @@
 
 use kernel::hugetlb::{FileSystem, NodePool, Pool};
 use kernel::hugetlb_limits::Limit;
-use pool::{Edit, NextStep, Obstacles, Resized, View, is_all_promised};
+use pool::{Change, Edit, NextStep, Obstacles, Resized, View, is_all_promised};
 use serde::Serialize;
 
 use super::{ReportKind, document};
-use crate::report::PersistReport;
 use crate::report::pool_words::{self, diff, hindrance};
+use crate::report::{PersistReport, PoolPlanReport};
 
 /// Every pool with its nodes, then users, mounts and limits.
 pub fn pools(view: &View) -> String {
@@ -33,6 +33,27 @@ pub fn pools(view: &View) -> String {
 /// The result of resizing, pool by pool.
 pub fn resized(all: &[Resized]) -> String {
     document(ReportKind::PoolChanges, &object! { changes: all.iter().map(change).collect::<Vec<_>>() })
+}
+
+/// What `pool set` would change.
+pub fn pool_plan(report: &PoolPlanReport) -> String {
+    let change = |change: &Change| {
+        object! {
+            page_size_bytes: change.page_size,
+            node: change.node,
+            pages: change.from,
+            wanted: change.to,
+            most_on_demand: change.most,
+        }
+    };
+    document(
+        ReportKind::PoolPlan,
+        &object! {
+            needed_bytes: report.needed(),
+            available_bytes: report.available,
+            changes: report.changes.iter().map(change).collect::<Vec<_>>(),
+        },
+    )
 }
 
 /// The files that make pools survive a reboot.

@@ -34,7 +34,7 @@ pub(super) use launch::quoted_for_shell;
 pub use launch::{account, recipe, shell_environment, unit_environment};
 pub use outcome::{give_back, pilot_summary, promote, under_way};
 pub use plan::{plan, plan_of_nothing_done};
-pub use pool::{mount, persist, pools, resized};
+pub use pool::{mount, persist, pool_plan, pools, resized};
 pub use record::record;
 pub use scan::scan;
 pub use status::{given_back_by_daemon, paused, resumed, status};

@@ -4,10 +4,10 @@ use heat::units::Bytes;
 use kernel::hugetlb::{FileSystem, NodePool, Pool, size_name};
 use kernel::hugetlb_limits::Limit;
 use pilot::words::{count, count_of, percent, printable};
-use pool::{Ended, Obstacles, Resized, View, is_all_promised};
+use pool::{Change, Ended, Obstacles, Resized, View, is_all_promised};
 
 use super::{joined, processes};
-use crate::report::PersistReport;
+use crate::report::{PersistReport, PoolPlanReport};
 use crate::report::pool_words::{diff, ended, hindrance, next_step};
 use crate::report::table::{or_dash, table};
 
@@ -255,6 +255,29 @@ fn obstacles(obstacles: &Obstacles) -> Vec<String> {
     lines
 }
 
+/// What `pool set` would change, and whether there is memory for it.
+pub fn pool_plan(report: &PoolPlanReport) -> String {
+    let mut lines: Vec<String> = report.changes.iter().map(planned).collect();
+    let (needed, available) = (report.needed(), report.available);
+    if needed > Bytes(0) {
+        let enough = if needed > available { "more than programs could get now" } else { "programs could get" };
+        lines.push(format!("takes {needed} of memory; {enough}: {available}"));
+    }
+    lines.push("nothing was changed: the same command without --dry-run does that".to_owned());
+    joined(lines)
+}
+
+fn planned(change: &Change) -> String {
+    let on_node = change.node.map_or(String::new(), |node| format!(" on node {node}"));
+    let pages = if change.to == change.from {
+        format!("{}, as now", count_of(change.to, "page"))
+    } else {
+        format!("{} instead of {}", count_of(change.to, "page"), count(change.from))
+    };
+    let on_demand = change.most.map_or(String::new(), |most| format!(", up to {} on demand", count(most)));
+    format!("{}{on_node}: {pages}{on_demand}", size_name(change.page_size))
+}
+
 /// The files that make pools survive a reboot, as a diff against the present files or as written, and what is left to do.
 pub fn persist(report: &PersistReport) -> String {
     let mut text = String::new();
@@ -298,7 +321,7 @@ pub fn mount(file_system: &FileSystem, done: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pool::{Change, Edit, NextStep};
+    use pool::{Edit, NextStep};
 
     use super::*;
     use crate::report::pool_samples::{limit, mount as mount_sample, obstacles as obstacles_sample, short, view};
@@ -361,6 +384,24 @@ mod tests {
         {
             assert!(resized(&[Resized { ended, ..short() }]).contains(words), "{words}");
         }
+    }
+
+    #[test]
+    fn what_would_change_is_told_with_the_memory_that_it_takes() {
+        let grows = Change { page_size: Bytes(2 << 20), node: None, from: 8, to: 1032, most: Some(2000) };
+        let shrinks = Change { page_size: Bytes(1 << 30), node: Some(1), from: 2, to: 1, most: None };
+        let told = |changes: &[Change], available| pool_plan(&PoolPlanReport { changes, available: Bytes(available) });
+        let nothing = "nothing was changed: the same command without --dry-run does that\n";
+        assert_eq!(
+            told(&[shrinks, grows], 8 << 30),
+            format!(
+                "1G on node 1: 1 page instead of 2\n2M: 1,032 pages instead of 8, up to 2,000 on demand\n\
+                 takes 1 GiB of memory; programs could get: 8 GiB\n{nothing}"
+            )
+        );
+        assert_eq!(told(&[shrinks], 0), format!("1G on node 1: 1 page instead of 2\n{nothing}"));
+        assert!(told(&[Change { to: 8, ..grows }], 0).starts_with("2M: 8 pages, as now, up to 2,000"));
+        assert!(told(&[grows], 1 << 30).contains("takes 2 GiB of memory; more than programs could get now: 1 GiB\n"));
     }
 
     #[test]
