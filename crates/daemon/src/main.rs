@@ -11,7 +11,13 @@ use tracing_subscriber::filter::LevelFilter;
 fn main() -> ExitCode {
     hugepilot_os::memory::return_what_is_freed();
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    // Without colors: what it says is read in logs, too.
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .without_time()
+        .init();
     let args = DaemonArgs::parse();
     let done = if args.check { health::check(&args.daemon.socket).map_err(Into::into) } else { piloting::pilot(&args) };
     match done {

@@ -13,6 +13,12 @@ fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).complete();
     hugepilot_os::memory::return_what_is_freed();
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    // Without colors: what it says is read in logs, too.
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .without_time()
+        .init();
     cli::run(Cli::parse())
 }

@@ -12,7 +12,13 @@ use tracing_subscriber::filter::LevelFilter;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    // Without colors: what it says is read in logs, too.
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .without_time()
+        .init();
     match agent::run(AgentArgs::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

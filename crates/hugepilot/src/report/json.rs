@@ -376,8 +376,8 @@ mod tests {
     use super::*;
     use crate::report::samples::{self, AFTER, mixed_plan, outcome, pilot_report};
     use crate::report::{
-        AfterRestart, Expectation, ExplainReport, GuestPlanReport, GuestReport, LaunchReport, ReclaimStatusReport,
-        pool_samples,
+        AfterRestart, Expectation, ExplainReport, GuestPlanReport, GuestReport, LaunchReport, PoolPlanReport,
+        ReclaimStatusReport, pool_samples,
     };
 
     /// The document indented for a snapshot; fails if it is not one line of JSON.

@@ -221,7 +221,11 @@ fn a_program_that_ends_while_it_is_watched() {
     let (_program, mut child) = watched_saying(folder.path(), steps, words, "debug");
     // Cleared bits would not tell that the first scan is over: the machine itself may clear them.
     let mut said = BufReader::new(child.stderr.take().expect("piped")).lines();
-    let is_over = said.any(|line| line.expect("it is text").contains("spent; free again"));
+    let is_over = said.any(|line| {
+        let line = line.expect("it is text");
+        assert!(!line.contains('\x1b'), "colors in what is no terminal: {line}");
+        line.contains("spent; free again")
+    });
     assert!(is_over, "it says what a scan has spent");
     fs::write(folder.path().join("end"), "").expect("a file");
     let ran = Ran::of(child.wait_with_output().expect("it ends"));

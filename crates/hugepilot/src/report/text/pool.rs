@@ -7,9 +7,9 @@ use pilot::words::{count, count_of, percent, printable};
 use pool::{Change, Ended, Obstacles, Resized, View, is_all_promised};
 
 use super::{joined, processes};
-use crate::report::{PersistReport, PoolPlanReport};
 use crate::report::pool_words::{diff, ended, hindrance, next_step};
 use crate::report::table::{or_dash, table};
+use crate::report::{PersistReport, PoolPlanReport};
 
 /// Processes listed; JSON has all.
 const MOST_USERS: usize = 20;
