@@ -37,7 +37,8 @@ fn set(args: &PoolSetArgs) -> anyhow::Result<()> {
     let (pools, nodes) = (hugetlb::pools(&root)?, hugetlb::node_pools(&root)?);
     let changes = pool::changes(&args.requests, args.bound(), args.node, &pools, &nodes, giant_pages(&root))?;
     if args.dry_run {
-        let plan = PoolPlanReport { changes: &changes, available: Meminfo::read(&root)?.available };
+        let available = args.node.is_none().then(|| Meminfo::read(&root)).transpose()?.map(|memory| memory.available);
+        let plan = PoolPlanReport { changes: &changes, available };
         return terminal::print(&if args.json { json::pool_plan(&plan) } else { text::pool_plan(&plan) });
     }
     terminal::ensure_read()?;

@@ -518,7 +518,10 @@ mod tests {
                 group(&samples::group_seen()),
                 pools(&pool_samples::view()),
                 resized(&[pool_samples::short()]),
-                pool_plan(&PoolPlanReport { changes: &[pool_samples::short().change], available: Bytes(1 << 30) }),
+                pool_plan(&PoolPlanReport {
+                    changes: &[pool_samples::short().change],
+                    available: Some(Bytes(1 << 30))
+                }),
                 reclaim_status(&ReclaimStatusReport { census: Ok(&census), now: &now, state: None, is_alive: false }),
                 pages(7, &counts),
                 guest_plan(&GuestPlanReport { plan: &samples::guest_plan(), guest: &guest, expectation: None }),

@@ -391,17 +391,16 @@ pub struct ReclaimStatusReport<'a> {
 pub struct PoolPlanReport<'a> {
     /// Each pool's change.
     pub changes: &'a [Change],
-    /// Memory that programs could get now.
-    pub available: Bytes,
+    /// Memory that programs could get now; `None` for the changes of one memory node.
+    pub available: Option<Bytes>,
 }
 
 impl PoolPlanReport<'_> {
-    /// Memory that the pools take, beyond what others of them return.
+    /// Memory that the pools take at most: pages that exist already, as surplus, take none.
     fn needed(&self) -> Bytes {
-        let memory = |pages: fn(&Change) -> u64| -> u64 {
-            self.changes.iter().map(|change| pages(change).saturating_mul(change.page_size.0)).sum()
-        };
-        Bytes(memory(|change| change.to).saturating_sub(memory(|change| change.from)))
+        let grown = self.changes.iter().map(|change| change.to.saturating_sub(change.from));
+        let sizes = self.changes.iter().map(|change| change.page_size.0);
+        Bytes(grown.zip(sizes).map(|(pages, size)| pages.saturating_mul(size)).fold(0, u64::saturating_add))
     }
 }
 

@@ -21,7 +21,7 @@ Examples:
   hugepilot pool set 2M=1000 --node 1  on one memory node
   hugepilot pool set 2M=2000 --max     what there is, and up to 2,000 on demand
   hugepilot pool set 1G=4 --make-room  drop clean page cache where memory is short
-  hugepilot pool set 2M=+8G --dry-run  what would change, and whether there is memory for it
+  hugepilot pool set 2M=+8G --dry-run  what would change, and the memory that it takes
 
 Without --min and --max the pool has so many pages, and what it may take on demand stays. Exit status: 0 done, 1 got fewer.";
 

@@ -41,7 +41,7 @@ pub fn pool_plan(report: &PoolPlanReport) -> String {
         object! {
             page_size_bytes: change.page_size,
             node: change.node,
-            pages: change.from,
+            pages_before: change.from,
             wanted: change.to,
             most_on_demand: change.most,
         }

@@ -4,7 +4,7 @@ use heat::units::Bytes;
 use kernel::hugetlb::{FileSystem, NodePool, Pool, size_name};
 use kernel::hugetlb_limits::Limit;
 use pilot::words::{count, count_of, percent, printable};
-use pool::{Change, Ended, Obstacles, Resized, View, is_all_promised};
+use pool::{Change, Ended, Obstacles, Resized, View, is_all_promised, is_giant};
 
 use super::{joined, processes};
 use crate::report::pool_words::{diff, ended, hindrance, next_step};
@@ -255,13 +255,20 @@ fn obstacles(obstacles: &Obstacles) -> Vec<String> {
     lines
 }
 
-/// What `pool set` would change, and whether there is memory for it.
+/// What `pool set` would change, and the memory that it takes.
 pub fn pool_plan(report: &PoolPlanReport) -> String {
     let mut lines: Vec<String> = report.changes.iter().map(planned).collect();
-    let (needed, available) = (report.needed(), report.available);
+    let needed = report.needed();
     if needed > Bytes(0) {
-        let enough = if needed > available { "more than programs could get now" } else { "programs could get" };
-        lines.push(format!("takes {needed} of memory; {enough}: {available}"));
+        lines.push(match report.available {
+            None => format!("takes at most {needed} of that node's memory"),
+            Some(available) if needed > available => {
+                format!("takes at most {needed} of memory, more than the {available} that programs could get now")
+            }
+            Some(available) => format!(
+                "takes at most {needed} of memory; programs could get {available} now, perhaps in pieces that are too small"
+            ),
+        });
     }
     lines.push("nothing was changed: the same command without --dry-run does that".to_owned());
     joined(lines)
@@ -274,7 +281,13 @@ fn planned(change: &Change) -> String {
     } else {
         format!("{} instead of {}", count_of(change.to, "page"), count(change.from))
     };
-    let on_demand = change.most.map_or(String::new(), |most| format!(", up to {} on demand", count(most)));
+    let on_demand = match change.most {
+        None => String::new(),
+        Some(most) if most > change.to && is_giant(change.page_size) => {
+            format!(", up to {} on demand, which most kernels refuse for pages so large", count(most))
+        }
+        Some(most) => format!(", up to {} on demand", count(most)),
+    };
     format!("{}{on_node}: {pages}{on_demand}", size_name(change.page_size))
 }
 
@@ -390,18 +403,25 @@ mod tests {
     fn what_would_change_is_told_with_the_memory_that_it_takes() {
         let grows = Change { page_size: Bytes(2 << 20), node: None, from: 8, to: 1032, most: Some(2000) };
         let shrinks = Change { page_size: Bytes(1 << 30), node: Some(1), from: 2, to: 1, most: None };
-        let told = |changes: &[Change], available| pool_plan(&PoolPlanReport { changes, available: Bytes(available) });
+        let told = |changes: &[Change], available: Option<u64>| {
+            pool_plan(&PoolPlanReport { changes, available: available.map(Bytes) })
+        };
         let nothing = "nothing was changed: the same command without --dry-run does that\n";
         assert_eq!(
-            told(&[shrinks, grows], 8 << 30),
+            told(&[shrinks, grows], Some(8 << 30)),
             format!(
                 "1G on node 1: 1 page instead of 2\n2M: 1,032 pages instead of 8, up to 2,000 on demand\n\
-                 takes 1 GiB of memory; programs could get: 8 GiB\n{nothing}"
+                 takes at most 2 GiB of memory; programs could get 8 GiB now, perhaps in pieces that are too small\n{nothing}"
             )
         );
-        assert_eq!(told(&[shrinks], 0), format!("1G on node 1: 1 page instead of 2\n{nothing}"));
-        assert!(told(&[Change { to: 8, ..grows }], 0).starts_with("2M: 8 pages, as now, up to 2,000"));
-        assert!(told(&[grows], 1 << 30).contains("takes 2 GiB of memory; more than programs could get now: 1 GiB\n"));
+        assert_eq!(told(&[shrinks], None), format!("1G on node 1: 1 page instead of 2\n{nothing}"));
+        assert!(told(&[Change { to: 8, ..grows }], None).starts_with("2M: 8 pages, as now, up to 2,000"));
+        assert!(told(&[grows], None).contains("takes at most 2 GiB of that node's memory\n"));
+        assert!(told(&[grows], Some(1 << 30)).contains("more than the 1 GiB that programs could get now\n"));
+        let giant = Change { most: Some(8), ..shrinks };
+        assert!(told(&[giant], None).contains("up to 8 on demand, which most kernels refuse"));
+        let endless = Change { to: u64::MAX, ..grows };
+        assert!(told(&[endless, endless], Some(1)).contains("more than the 1 B"));
     }
 
     #[test]
