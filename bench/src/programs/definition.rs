@@ -3,6 +3,8 @@
 //! Owns: the shape of these files, and the ones that are built in. Never touches: processes.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -42,11 +44,11 @@ pub(super) struct ProgramDefinition {
     /// Prints a running total of its work.
     pub(super) rate: String,
     /// How long a window is at least, where that number comes late.
-    #[serde(default)]
-    pub(super) window: Option<String>,
+    #[serde(default, deserialize_with = "parsed")]
+    pub(super) window: Option<Nanos>,
     /// How long it is under load before anything is measured: caches fill, and just-in-time compilers come to rest [default: 10s].
-    #[serde(default)]
-    warming: Option<String>,
+    #[serde(default, deserialize_with = "parsed")]
+    warming: Option<Nanos>,
     /// Whether its children do its work.
     #[serde(default)]
     pub(super) children: bool,
@@ -67,11 +69,11 @@ pub(super) struct ExpertsAdvice {
     /// Words of its command line.
     pub(super) words: String,
     /// Memory that a pool must have for it.
-    #[serde(default, deserialize_with = "size")]
+    #[serde(default, deserialize_with = "parsed")]
     pub(super) pool: Option<Bytes>,
 }
 
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) -> Result<Option<T>, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map(Some).map_err(serde::de::Error::custom)
 }
@@ -119,16 +121,14 @@ impl ProgramDefinition {
         keys_of(name)?.try_into().with_context(wrong)
     }
 
-    /// How long it warms up. Errors: the file has no time there.
-    pub(super) fn warming(&self) -> Result<Duration> {
-        let warming: Option<Nanos> = self.warming.as_deref().map(str::parse).transpose()?;
-        Ok(warming.map_or(WARMING, Nanos::duration))
+    /// How long it warms up.
+    pub(super) fn warming(&self) -> Duration {
+        self.warming.map_or(WARMING, Nanos::duration)
     }
 
-    /// How long a window is at least. Errors: the file has no time there.
-    pub(super) fn shortest_window(&self) -> Result<Duration> {
-        let window: Option<Nanos> = self.window.as_deref().map(str::parse).transpose()?;
-        Ok(window.map_or(Duration::ZERO, Nanos::duration))
+    /// How long a window is at least.
+    pub(super) fn shortest_window(&self) -> Duration {
+        self.window.map_or(Duration::ZERO, Nanos::duration)
     }
 }
 

@@ -137,7 +137,7 @@ impl ProgramsArguments {
             let turns = record.programs.last_mut().expect("just added");
             bench.with_settings(program, |bench| {
                 let Bench { tool, stop, settings } = bench;
-                let lasting = program.shortest_window()?.max(self.seconds);
+                let lasting = program.shortest_window().max(self.seconds);
                 SideBySide { setups: &self.setups, starts: self.starts, rounds: self.rounds, lasting, tool, stop }
                     .measure(program, settings, turns)
                     .with_context(|| format!("{name} (needs {})", program.needs))
@@ -156,14 +156,15 @@ impl ProgramsArguments {
         eprintln!("{name}: {}", program.what);
         let stop = &bench.stop;
         let mut running = LoadedProgram::start(program, &HowStarted::default(), stop)?;
-        stop.sleep_until(Instant::now() + program.warming()?)?;
+        stop.sleep_until(Instant::now() + program.warming())?;
         running.check()?;
+        let window = program.window.map(|window| format!("{}s", window.seconds()));
         let mut words =
             vec!["--rate", running.rate(), "--for", &self.limit, "--to", &self.precision, "--number", "total"];
         // The forecast is to be that of a machine without earlier trials. Nobody minds how fast this program is meanwhile, so that more pairs fit
         // into the time.
         words.extend(["--no-calibration", "--max-slowdown", "25%"]);
-        words.extend(program.window.iter().flat_map(|window| ["--window", window]));
+        words.extend(window.iter().flat_map(|window| ["--window", window]));
         words.extend(program.children.then_some("--children"));
         let trial = bench.tool.start_on("trial", running.pid()?, &words)?;
         while !trial.has_ended()? {

@@ -92,7 +92,7 @@ impl ProgramInSetup {
         let how = how_started(definition, setup, number, tool, settings)?;
         let program = under(setup, settings, || {
             let program = LoadedProgram::start(definition, &how, stop)?;
-            stop.sleep_until(Instant::now() + definition.warming()?)?;
+            stop.sleep_until(Instant::now() + definition.warming())?;
             Ok(program)
         })?;
         let work = CommandMeter(program.rate().to_owned());

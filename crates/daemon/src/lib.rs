@@ -9,6 +9,7 @@ pub mod config;
 pub mod control;
 pub mod health;
 mod lock;
+pub mod log;
 pub mod metrics;
 pub mod metrics_server;
 mod nonblocking;

@@ -4,20 +4,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use daemon::args::DaemonArgs;
-use daemon::{health, piloting};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use daemon::{health, log, piloting};
 
 fn main() -> ExitCode {
     hugepilot_os::memory::return_what_is_freed();
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
-    // Without colors: what it says is read in logs, too.
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .without_time()
-        .init();
+    log::to_stderr();
     let args = DaemonArgs::parse();
     let done = if args.check { health::check(&args.daemon.socket).map_err(Into::into) } else { piloting::pilot(&args) };
     match done {
