@@ -2,17 +2,76 @@
 //!
 //! Owns: the form of a line, and the level. Never touches: what is said.
 
+use std::fmt;
+
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 /// Logs warnings to standard error, or what `RUST_LOG` names. Call this once.
 pub fn to_stderr() {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
-    // Neither a time, which the journal has, nor colors, which a file would keep as escape sequences.
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .without_time()
-        .init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Without colors, which a file would keep as escape sequences.
+    lines.with_ansi(false).event_format(Line).init();
+}
+
+/// `warning: text`, as errors are told. The journal knows the time.
+struct Line;
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        write!(writer, "{}: ", prefix(*event.metadata().level()))?;
+        context.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+fn prefix(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "error",
+        Level::WARN => "warning",
+        Level::INFO => "info",
+        Level::DEBUG => "debug",
+        Level::TRACE => "trace",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("a lock").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_begins_as_an_error_does() {
+        let written = Written::default();
+        let writer = written.clone();
+        let lines = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        let subscriber = lines.with_ansi(false).event_format(Line).finish();
+        tracing::subscriber::with_default(subscriber, || tracing::warn!(pid = 7, "no room on {}", "node 0"));
+        let text = String::from_utf8(written.0.lock().expect("a lock").clone()).expect("UTF-8");
+        assert_eq!(text, "warning: no room on node 0 pid=7\n");
+    }
 }
