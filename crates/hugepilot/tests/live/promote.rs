@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::program::Rule;
 use crate::support::{
-    PATIENCE, Program, Setting, binary, huge_bytes_of, hugepilot, in_some_try, list, number, send, wait_until,
+    PATIENCE, Program, Setting, binary, huge_bytes_of, hugepilot, in_some_try, list, number, send, wait_for, wait_until,
 };
 
 crate::trials!(
@@ -281,7 +281,8 @@ fn begun(program: &Program) -> Child {
     for _ in 0..5 {
         let mut child = slow_promotion(program);
         let mut over = false;
-        wait_until("the first huge page", || {
+        // It rests while there is no contiguous memory.
+        wait_for("the first huge page", 3 * PATIENCE, || {
             over = child.try_wait().expect("its state").is_some();
             over || program.huge_bytes() > 0
         });
