@@ -18,7 +18,7 @@ use crate::units::{Nanos, Pages, Slowdown};
 /// The time that `clear_refs` takes per base page: 45 to 50 ns measured, plus a margin.
 const CLEAR_REFS_PER_PAGE: Nanos = Nanos(60);
 /// A stall that is always accepted: no longer than others on a busy machine.
-const ACCEPTED_STALL: Nanos = Nanos(50_000_000);
+pub const ACCEPTED_STALL: Nanos = Nanos(50_000_000);
 /// At most this many calls may wait for one clearing, with 95 % confidence. Two are likely then, on average for half of its time; and a sample as
 /// long as the clearing without a single call proves this much (the rule of three), so quiet programs pass.
 const MOST_STALLED: f64 = 3.0;

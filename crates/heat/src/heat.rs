@@ -271,6 +271,9 @@ pub struct Region {
     pub unobserved: u16,
     /// Page walks a second, from reads at most 100 ms after clearing.
     pub walks_per_second: f64,
+    /// Whether the program was seen to pass along its addresses, walking each page once; such walks cost next to nothing. False where that cannot be
+    /// told.
+    pub in_order: bool,
     /// Page faults a second that a huge page would save, of all processes that map it; 0 where they were not counted.
     pub faults_per_second: f32,
     /// The memory that promoting would take.

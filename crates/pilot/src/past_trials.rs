@@ -28,7 +28,7 @@ const MOST_KEPT: usize = 64;
 /// What is read of the file. With usual paths, 64 outcomes take a tenth of it; the longest path takes 4 KiB.
 const LONGEST_FILE: u64 = 512 << 10;
 /// Outcomes known less closely than this to either side, in percent of speed, are not kept.
-const WIDEST_KEPT: f64 = 15.0;
+pub const WIDEST_KEPT: f64 = 15.0;
 /// Below this, the ratio of what came to what was expected says nothing.
 const LEAST_EXPECTED: f64 = 1.0;
 /// Other programs correct an estimate from this many on.

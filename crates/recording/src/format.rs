@@ -69,6 +69,9 @@ struct Columns {
     walks_per_second: Vec<f64>,
     /// The region's index, from 0, and its growth.
     growth: Vec<(usize, Growth)>,
+    /// The indices of the regions that the program passed along their addresses; absent in recordings of an earlier hugepilot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    in_order: Vec<usize>,
 }
 
 impl Header {
@@ -156,6 +159,9 @@ impl Columns {
             if region.growth != Growth::default() {
                 columns.growth.push((number, region.growth));
             }
+            if region.in_order {
+                columns.in_order.push(number);
+            }
         }
         columns
     }
@@ -182,6 +188,9 @@ impl Columns {
         for &(at, growth) in &self.growth {
             let region = regions.get_mut(at).filter(|_| growth.pages().0 <= PAGES_PER_REGION as u64);
             region.ok_or_else(|| format!("the growth of its region {at} is impossible"))?.growth = growth;
+        }
+        for &at in &self.in_order {
+            regions.get_mut(at).ok_or_else(|| format!("it has no region {at} that was passed"))?.in_order = true;
         }
         Ok(regions)
     }

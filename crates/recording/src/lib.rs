@@ -273,15 +273,16 @@ mod tests {
     }
 
     #[test]
-    fn growth_and_obstacles_are_kept() {
+    fn growth_obstacles_and_passes_are_kept() {
         let growth = Growth { unpopulated: 1, zero: 2, lazily_freed: 3, shared_by_fork: 4, merged: 5 };
         let regions = vec![
             Region { growth, ..region(0, 1.0, 1) },
-            Region { obstacle: Some(Obstacle::Stack), mapping: None, ..region(1, 0.0, 0) },
+            Region { obstacle: Some(Obstacle::Stack), mapping: None, in_order: true, ..region(1, 0.0, 0) },
         ];
         let read_again = read_again(&[moment(1, heat_of(regions))]);
         let read = &read_again[0].heat.regions;
         assert_eq!((read[0].growth, read[0].start, read[0].present.len()), (growth, at(0), 511));
         assert_eq!((read[1].obstacle, read[1].mapping, read[1].start), (Some(Obstacle::Stack), None, at(1)));
+        assert_eq!((read[0].in_order, read[1].in_order), (false, true));
     }
 }

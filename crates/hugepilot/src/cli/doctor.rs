@@ -40,7 +40,7 @@ fn try_on_ourselves() -> LiveProbes {
 fn ability<E: std::fmt::Display>(tried: Result<bool, E>) -> Ability {
     match tried {
         Ok(true) => Ability::Yes,
-        Ok(false) => Ability::No("it is taken without effect".to_owned()),
+        Ok(false) => Ability::No("tried, without an error and without effect".to_owned()),
         Err(error) => Ability::No(error.to_string()),
     }
 }

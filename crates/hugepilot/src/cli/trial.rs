@@ -22,7 +22,7 @@ use pilot::decide::{GainPercent, Spent};
 use pilot::engine::{Pilot, Round};
 use pilot::forecast::{Estimator, Forecast, ForecastBasis, Gauged, Gauges};
 use pilot::machine::{FoundOn, Machine, TrialMark, WrittenMark, require};
-use pilot::past_trials::{PastTrials, TRIALS, TrialOutcome, TriedProgram};
+use pilot::past_trials::{PastTrials, TRIALS, TrialOutcome, TriedProgram, WIDEST_KEPT};
 use trial::meter::{CommandMeter, ExporterMeter, Meter, NumberKind, RunningTotal, SystemCallsMeter};
 use trial::{
     Arm, CountedCycles, ProcessorCounts, SpeedChange, TrialEnd, TrialError, TrialRules, TrialVerdict, UnderTrial,
@@ -325,6 +325,12 @@ fn keep_outcome(process: Process, expected: &Expected, trial: &trial::Trial) {
     let Some((expected, change)) = expected.by_model.gain().zip(trial.by_cpu.change()) else { return };
     let SpeedChange { estimate, low, high } = change;
     let [likely, low, high] = [estimate, low, high].map(|share| 100.0 * share);
+    if high - low > 2.0 * WIDEST_KEPT {
+        let precision = (high - low) / 2.0;
+        return terminal::note(&format!(
+            "forecasts stay as they were: a gain that is known to within {precision:.0} % does not correct them; {WIDEST_KEPT} % would"
+        ));
+    }
     let program = TriedProgram::of(&Root::host(), process);
     if let Some(outcome) = TrialOutcome::of(program, expected, GainPercent { low, likely, high })
         && let Err(error) = PastTrials::keep(Path::new(TRIALS), outcome)

@@ -93,6 +93,7 @@ pub fn heat(heat: &Heat, smaller: Option<&[PageSizes]>) -> String {
             huge: region.huge,
             smaller_huge_bytes_by_page_bytes: smaller.and_then(|smaller| smaller.get(index)),
             walks_per_second: region.walks_per_second,
+            in_order: region.in_order,
             growth_bytes: region.growth.bytes(),
             obstacle: region.obstacle,
         }

@@ -355,9 +355,9 @@ pub struct PilotReport<'a> {
     pub lost: u64,
     /// Memory growth that the promotions caused, less what was given back.
     pub growth: Bytes,
-    /// The state before anything was promoted; None if the program ended before that.
+    /// The state before anything was promoted; None if the program ended before that, or some had been promoted before the pilot began.
     pub before: Option<Snapshot>,
-    /// The state in the last round.
+    /// The state in the last round; None if there was none.
     pub after: Option<Snapshot>,
     /// Why processes were not observed, each reason once.
     pub left_alone: &'a BTreeSet<String>,

@@ -190,6 +190,21 @@ mod tests {
     }
 
     #[test]
+    fn a_table_that_is_read_at_random_comes_before_a_stream_beside_it() {
+        let stream = |number| Region { in_order: true, ..region(number, 5e3, 0) };
+        let heat = heat_of((0..7).map(stream).chain((7..500).map(|number| region(number, 2e3, 0))).collect());
+        let limits = Limits { max_huge: Some(Bytes(100 << 20)), ..generous() };
+        let promoted_first = promoted(&decide(&heat, &limits));
+        assert_eq!(promoted_first.len(), 50);
+        assert!(promoted_first.iter().all(|&start| start >= at(7)), "{promoted_first:?}");
+        let without_limit = Limits { coverage: Limits::COVERAGE, ..generous() };
+        assert!(
+            promoted(&decide(&heat, &without_limit)).iter().all(|&start| start >= at(7)),
+            "the table covers nearly all"
+        );
+    }
+
+    #[test]
     fn regions_that_cannot_move_are_kept() {
         let stack = Region { obstacle: Some(Obstacle::Stack), ..region(0, 1e6, 0) };
         let hugetlb = Region { obstacle: Some(Obstacle::Hugetlb), ..huge(2, 1e6) };

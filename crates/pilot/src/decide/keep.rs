@@ -27,8 +27,8 @@ pub(super) fn reason_to_keep(
     } else if limits.worth(region) <= 0.0 {
         Some(if region.unobserved > 0 { Reason::NotObserved } else { Reason::NotWalked })
     } else if !limits.pays(limits.worth(region)) {
-        Some(Reason::TooCold)
-    } else if walks_are_cheap.is_some() && !limits.pays(limits.worth(region) - region.walks_per_second) {
+        Some(if region.in_order { Reason::InOrder } else { Reason::TooCold })
+    } else if walks_are_cheap.is_some() && !limits.pays(limits.worth_beside_walks(region)) {
         walks_are_cheap
     } else if is_left_to_another(heat, region, limits) {
         Some(Reason::ThroughAnother)
@@ -149,6 +149,12 @@ mod tests {
         };
         assert_eq!(reason(region(0, 1e6, 0)), Some(Reason::LivesInTlb));
         assert_eq!(reason(Region { page_tables: 100, ..region(0, 1e6, 0) }), None);
+    }
+
+    #[test]
+    fn what_a_program_passes_along_pays_a_hundredth() {
+        let passed = |walks| reason(Region { in_order: true, ..region(0, walks, 0) }, true, false);
+        assert_eq!([passed(4_000.0), passed(5_000.0)], [Some(Reason::InOrder), None]);
     }
 
     #[test]

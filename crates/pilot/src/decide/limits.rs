@@ -145,15 +145,24 @@ impl Limits {
 
     /// What a huge page saves there, with page faults and page tables converted to page walks a second.
     pub(super) fn worth(&self, region: &Region) -> f64 {
+        Self::worth_of_walks(region) + self.worth_beside_walks(region)
+    }
+
+    /// Page walks along addresses count by what they cost.
+    fn worth_of_walks(region: &Region) -> f64 {
+        region.walks_per_second.max(0.0) * if region.in_order { Self::IN_ORDER } else { 1.0 }
+    }
+
+    /// What it saves of page faults and page tables.
+    pub(super) fn worth_beside_walks(&self, region: &Region) -> f64 {
         let faults = f64::from(region.faults_per_second) * self.fault_cost.0 as f64 / self.walk_cost.0.max(1) as f64;
-        let walks = region.walks_per_second.max(0.0);
-        walks + faults + f64::from(region.page_tables) * Self::WALKS_FOR_A_PAGE_TABLE
+        faults + f64::from(region.page_tables) * Self::WALKS_FOR_A_PAGE_TABLE
     }
 
     /// The same with no more page walks than the last two scans agree on.
     pub(super) fn surely_worth(&self, region: &Region, past: &Past) -> f64 {
-        let walks = region.walks_per_second.max(0.0);
-        self.worth(region) - walks + past.surely_walked(region.start).min(walks)
+        let walks = Self::worth_of_walks(region);
+        self.worth_beside_walks(region) + past.surely_walked(region.start).min(walks)
     }
 
     /// Whether saving this many page walks a second repays the cost of moving a region in time.

@@ -127,6 +127,8 @@ pub(super) fn add_others<'a>(heat: &mut Heat, others: impl Iterator<Item = &'a S
         let own = if region.present.is_empty() { 0.0 } else { 1.0 };
         own_walked += u64::from(region.walked_in_window);
         region.page_tables = ((own + tables) * times).round().min(u16::MAX.into()) as u16;
+        // How the others walk it is not known.
+        region.in_order &= walks <= region.walks_per_second;
         region.walks_per_second = (region.walks_per_second + walks) * times;
     }
     if !total.is_empty() {

@@ -98,19 +98,15 @@ impl Area {
         let used = self.walks > 0.0;
         let walked = if used { present.clone() } else { PageSet::NONE };
         Region {
-            start: at(number),
-            mapping: Some(mapping),
             obstacle: self.obstacle,
             huge: self.huge,
             walked_in_window: walked.len() as u16,
             walked,
             present,
-            unobserved: 0,
             walks_per_second: if self.huge { self.walks / 100.0 } else { self.walks },
             growth: Growth { unpopulated: PAGES - self.present, ..Growth::default() },
-            faults_per_second: 0.0,
-            page_tables: 0,
             at_most_accesses_per_second: (self.huge && tells_use).then_some(if used { 1e6 } else { 0.0 }),
+            ..Region::blank(at(number), Some(mapping))
         }
     }
 }

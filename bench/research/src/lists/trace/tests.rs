@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos};
-use heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
+use heat::{Cost, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
 use recording::{Moment, Recorder};
 
 use super::super::pages::Class;
@@ -101,19 +101,10 @@ fn heat(walked: [u16; 2]) -> Heat {
         ..Mapping::default()
     };
     let region = |number: u64| Region {
-        start: Address(number * HUGE_PAGE),
-        mapping: Some(number as u32 - 1),
-        obstacle: None,
-        huge: false,
         present: PageSet::first(64),
-        walked: PageSet::first(0),
         walked_in_window: walked[number as usize - 1],
-        unobserved: 0,
         walks_per_second: 1.0,
-        faults_per_second: 0.0,
-        growth: Growth::default(),
-        page_tables: 0,
-        at_most_accesses_per_second: None,
+        ..Region::blank(Address(number * HUGE_PAGE), Some(number as u32 - 1))
     };
     Heat {
         pid: 1,

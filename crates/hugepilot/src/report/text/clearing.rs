@@ -1,8 +1,18 @@
 //! How accessed bits were cleared, why that way, and what that affects.
 
-use heat::clearing::{CallSample, ClearReason, Clearing};
+use heat::Heat;
+use heat::clearing::{ACCEPTED_STALL, CallSample, ClearReason, Clearing};
 use heat::units::Nanos;
 use pilot::words::{count, count_of};
+
+/// The same of an observation, and how long calls waited if that was longer than is accepted.
+pub(super) fn cleared(heat: &Heat) -> Vec<String> {
+    let Some(of_heat) = &heat.clearing else { return Vec::new() };
+    let stall = heat.cost.longest_stall;
+    let long = stall > ACCEPTED_STALL.max(of_heat.expected);
+    let waited = long.then(|| format!("clearing took longer: page faults and mmap calls waited for up to {stall}"));
+    clearing(of_heat).into_iter().chain(waited).collect()
+}
 
 /// One line for the method, and a warning where it harms reclaim.
 pub(super) fn clearing(clearing: &Clearing) -> Vec<String> {

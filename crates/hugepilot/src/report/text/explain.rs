@@ -8,7 +8,7 @@ use pilot::explain::{Explained, Why};
 use pilot::forecast::Forecast;
 use pilot::words::{count, count_of, many_page_faults, meaning, rate, reason, why};
 
-use super::clearing::clearing;
+use super::clearing::cleared;
 use super::plan::and_corrected;
 use super::{contended, joined};
 use crate::report::table::table;
@@ -48,7 +48,7 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
         report.managers.iter().map(|manager| format!("managed by          {}: {}", manager.name(), manager.habit())),
     );
     lines.push(meaning(report.heat.meaning).to_owned());
-    lines.extend(report.heat.clearing.iter().flat_map(clearing));
+    lines.extend(cleared(report.heat));
     lines.push(String::new());
     // None of these holds a whole huge page.
     let is_small = |each: &&Explained| each.mapping.range.len() < Bytes(HUGE_PAGE);

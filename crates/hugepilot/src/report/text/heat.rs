@@ -6,7 +6,7 @@ use heat::units::{Bytes, Pages};
 use heat::{Estimate, Heat, Meaning, PageSizes, SeenMemory, by_mapping};
 use pilot::words::{count, count_of, meaning, percent, rate, unobserved};
 
-use super::clearing::clearing;
+use super::clearing::cleared;
 use super::joined;
 use crate::report::heat_map::{Canvas, heat_map};
 use crate::report::table::{Table, or_dash, table};
@@ -63,7 +63,7 @@ fn totals(heat: &Heat, smaller: Option<&PageSizes>, detail: Detail) -> Vec<Strin
         ));
     }
     lines.push(format!("  {}", meaning(heat.meaning)));
-    lines.extend(heat.clearing.iter().flat_map(clearing).map(|line| format!("  {line}")));
+    lines.extend(cleared(heat).into_iter().map(|line| format!("  {line}")));
     if unobserved > Pages(0) {
         lines.insert(4, format!("  unobserved   {} ({})", unobserved.bytes(), why_unobserved(heat)));
     }

@@ -16,8 +16,10 @@ use pilot::words::{count, count_of, mostly_kept, percent, rate, refusal};
 pub fn promote(report: &PromoteReport) -> String {
     let outcome = report.outcome;
     let mut lines = account(report.plan.pid, "promoted", outcome);
-    lines.extend(before_and_after(&report.before, report.after.as_ref()));
-    lines.extend(of_one_process(report));
+    if outcome.tried > 0 {
+        lines.extend(before_and_after(&report.before, report.after.as_ref()));
+        lines.extend(of_one_process(report));
+    }
     lines.extend(report.guest.iter().flat_map(|guest| guest::promoted(guest, report.plan.pid)));
     lines.push(String::new());
     lines.extend(plan::by_reason(report.plan));
@@ -80,7 +82,7 @@ fn stalls(outcome: &Outcome) -> Option<String> {
     }
     Some(match outcome.waited.and_then(|waited| Some((waited, waited.share()?))) {
         Some((waited, share)) => format!(
-            "longest stall {}; the program's threads waited for the lock of their memory for {} of the time in which they wanted to run",
+            "longest wait for the lock of its memory {}; its threads waited so for {} of the time in which they wanted to run",
             waited.longest,
             percent(share, 1.0)
         ),
@@ -122,7 +124,7 @@ pub fn pilot_summary(report: &PilotReport) -> String {
     let (lost, refused) = (if_any(report.lost, "lost again"), if_any(outcome.refused.len() as u64, "refused"));
     let share = percent(report.pilot.seconds(), report.elapsed.seconds());
     let sums = sums(report.processes);
-    let mut lines = match (report.before, report.too_small) {
+    let mut lines = match (report.before.or(report.after), report.too_small) {
         (None, Some(most)) => {
             vec![format!(
                 "too small to be observed: no process had more than {most} resident when that was checked, pools' pages not counted"
@@ -135,7 +137,7 @@ pub fn pilot_summary(report: &PilotReport) -> String {
         (Some(_), _) => vec![
             format!(
                 "page walks {} before, {} after{sums}",
-                walks(&report.before).unwrap_or("unknown".to_owned()),
+                walks(&report.before).unwrap_or("not known".to_owned()),
                 walks(&report.after).unwrap_or("not observed".to_owned())
             ),
             format!(
@@ -307,6 +309,9 @@ mod tests {
         insta::assert_snapshot!(pilot_summary(&report));
         let short = pilot_summary(&PilotReport { before: None, after: None, outcome: &Outcome::default(), ..report });
         assert!(short.starts_with("hugepilot: the program ended before it could be observed\n"), "{short}");
+        // What was promoted before this command began, it has not seen otherwise.
+        let again = pilot_summary(&PilotReport { before: None, ..report });
+        assert!(again.starts_with("hugepilot: page walks not known before, "), "{again}");
         let unseen = PilotReport { before: None, after: None, outcome: &Outcome::default(), ..report };
         let small = pilot_summary(&PilotReport { too_small: Some(Bytes(5 << 20)), ..unseen });
         assert!(small.contains("no process had more than 5 MiB resident"), "{small}");

@@ -1,6 +1,6 @@
 //! The outcome of a trial: one sentence, then what it rests on.
 
-use heat::units::Nanos;
+use heat::units::{Bytes, Nanos};
 use pilot::words::printable;
 use trial::{Arm, SpeedChange, Trial, TrialVerdict, is_known};
 
@@ -29,17 +29,18 @@ pub fn trial(report: &TrialReport) -> String {
     lines.extend(both.and_then(|(by_cpu, by_clock)| disagreement(&by_cpu, &by_clock)));
     lines.extend(gain_over_own_pages(report.trial));
     lines.extend(counted_by_the_processor(report.trial));
-    lines.push(format!(
-        "{} of windows of {}, in {}; {}",
-        pairs(report.trial.by_cpu.pairs()),
-        usual_window(report.trial),
-        report.trial.elapsed,
-        if report.placebo {
-            "a placebo: nothing was switched".to_owned()
-        } else {
-            format!("{} switched between base and huge pages, longest stall {}", report.switched, report.longest_stall)
-        }
-    ));
+    let windows = match report.trial.by_cpu.pairs() {
+        0 => "no pair of windows".to_owned(),
+        count => format!("{} of windows of {}", pairs(count), usual_window(report.trial)),
+    };
+    let switched = if report.placebo {
+        "a placebo: nothing was switched".to_owned()
+    } else if report.switched == Bytes(0) {
+        "ended before all was on huge pages once".to_owned()
+    } else {
+        format!("{} switched between base and huge pages, longest stall {}", report.switched, report.longest_stall)
+    };
+    lines.push(format!("{windows}, in {}; {switched}", report.trial.elapsed));
     lines.extend(
         (!report.placebo).then(|| format!("forecast: {}{}", gain(report.expected.forecast), missed_by(report))),
     );
