@@ -18,7 +18,7 @@ pub mod names;
 pub mod page_set;
 mod page_sizes;
 pub mod parts;
-mod passes;
+pub mod passes;
 pub mod rate;
 mod reclaim;
 mod refusal;

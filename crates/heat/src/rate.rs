@@ -8,8 +8,9 @@
 
 use std::time::Duration;
 
+use crate::Region;
 use crate::units::Nanos;
-use crate::{Region, passes};
+use crate::walks::MOSTLY_IN_ORDER;
 
 /// Delays after clearing at which bits are read; rates are based on these.
 pub const DELAYS: [Duration; 5] = [
@@ -66,9 +67,8 @@ pub fn at_pace(read_counts: &mut ReadCounts, pace: impl Fn(Nanos) -> Nanos) {
     }
 }
 
-/// Rates each region by its observations, and tells which of them the program passed along their addresses.
+/// Rates each region by its observations. Each page of those that were passed ([`crate::passes`]) was walked once.
 pub fn rate(regions: &mut [Region], read_counts: &[ReadCounts]) {
-    passes::find(regions, read_counts);
     for (region, read_counts) in regions.iter_mut().zip(read_counts).filter(|(region, _)| !region.huge) {
         let rated = if region.in_order { once_each } else { walks_per_second };
         region.walks_per_second = rated(observed(region), read_counts);
@@ -117,16 +117,26 @@ fn times_as_often_together(regions: &[(&mut Region, &ReadCounts)]) -> f64 {
 /// region that was walked completely was not walked often: pages that one read saw and the read before did not are all that was walked in between.
 /// Read as random walks, a stream of 3 million pages a second seemed to walk 57 million times. (Clearing takes as long as a pass through the memory
 /// that it clears, so how soon after it a page was walked tells nothing of a stream.)
+///
+/// Of a program that does nothing else, regions are walked as often as each other. Beside scattered walks those that were passed
+/// ([`crate::passes`]) are rated well already.
 pub fn undo_order(regions: &mut [Region], read_counts: &[ReadCounts], scattered: f64) {
-    let rated: f64 = base_rates(regions);
     let seen_between = |read: usize| {
         let base = regions.iter().zip(read_counts).filter(|(region, _)| !region.huge);
         base.filter_map(|(_, read_counts)| new_pages_a_second(&read_counts[..=read])).sum::<f64>()
     };
     let in_order = (1..1 + DELAYS.len()).map(seen_between).fold(0.0, f64::max);
-    if in_order > 0.0 && in_order < rated {
-        let factor = scattered + (1.0 - scattered) * in_order / rated;
-        regions.iter_mut().filter(|region| !region.huge).for_each(|region| region.walks_per_second *= factor);
+    if in_order <= 0.0 || in_order >= base_rates(regions) {
+        return;
+    }
+    let walked = |read_counts: &ReadCounts| f64::from(read_counts[DELAYS.len()].walked);
+    let both = || regions.iter().zip(read_counts).filter(|(region, _)| !region.huge);
+    let of_each_page = in_order / both().map(|(_, read_counts)| walked(read_counts)).sum::<f64>().max(1.0);
+    let is_alone = scattered < MOSTLY_IN_ORDER;
+    let to_correct = |region: &Region| !region.huge && (is_alone || !region.in_order);
+    for (region, read_counts) in regions.iter_mut().zip(read_counts).filter(|(region, _)| to_correct(region)) {
+        let of_passes = of_each_page * walked(read_counts);
+        region.walks_per_second = scattered * region.walks_per_second + (1.0 - scattered) * of_passes;
     }
 }
 
@@ -136,6 +146,12 @@ fn new_pages_a_second(read_counts: &[ReadCount]) -> Option<f64> {
     let before = before.iter().rev().find(|before| before.delay() > Nanos(0))?;
     let between = last.delay().seconds() - before.delay().seconds();
     (between > 0.0).then(|| f64::from(last.walked.saturating_sub(before.walked)) / between)
+}
+
+/// Page walks a second of what is on base pages and was not passed.
+pub fn rates_at_random(regions: &[Region]) -> f64 {
+    let at_random = regions.iter().filter(|region| !region.huge && !region.in_order);
+    at_random.map(|region| region.walks_per_second).sum()
 }
 
 /// Page walks a second of all that is on base pages.
@@ -179,7 +195,7 @@ fn walks_per_second(pages: u32, read_counts: &[ReadCount]) -> f64 {
 }
 
 /// Page walks a second of a region that was passed: each page was walked once.
-fn once_each(_pages: u32, read_counts: &[ReadCount]) -> f64 {
+fn once_each(_: u32, read_counts: &[ReadCount]) -> f64 {
     let last = read_counts.iter().rfind(|read_count| read_count.delay() > Nanos(0));
     last.map_or(0.0, |last| f64::from(last.walked) / last.delay().seconds())
 }
@@ -232,6 +248,7 @@ fn walks_by(pages: u32, walked: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::passes;
     use crate::samples::{huge, region};
     use proptest::prelude::*;
 
@@ -299,13 +316,43 @@ mod tests {
             .collect();
         let total_if = |scattered| {
             let mut regions: Vec<Region> = (0..1024).map(|number| region(number, 0.0, 0)).collect();
+            passes::find(&mut regions, &read_counts);
             rate(&mut regions, &read_counts);
             undo_order(&mut regions, &read_counts, scattered);
+            if scattered == 0.0 {
+                let walked = regions.iter().map(|region| region.walks_per_second).filter(|&walks| walks > 0.0);
+                let (least, most) =
+                    walked.fold((f64::MAX, 0.0), |(least, most), walks| (walks.min(least), walks.max(most)));
+                assert!((most / least - 1.0).abs() < 1e-6, "{least} to {most}");
+            }
             regions.iter().map(|region| region.walks_per_second).sum::<f64>()
         };
         assert!((total_if(0.0) / 2.048e6 - 1.0).abs() < 1e-6, "{}", total_if(0.0));
         assert!(total_if(1.0) > 50e6, "{}: as random walks", total_if(1.0));
         assert!(total_if(0.5) > 0.4 * total_if(1.0) && total_if(0.5) < 0.6 * total_if(1.0));
+    }
+
+    #[test]
+    fn what_was_passed_was_walked_once_and_tells_nothing_of_the_rest() {
+        let reads = |walked: [u32; 5]| {
+            let mut read_counts = ReadCounts::default();
+            for ((read_count, ms), walked) in read_counts.iter_mut().skip(1).zip(DELAYS_MS).zip(walked) {
+                *read_count = ReadCount::new(Nanos(ms * 1_000_000), walked);
+            }
+            read_counts
+        };
+        // A table that is walked 20 times a ms, and a log that is passed after 30 ms.
+        let table = vec![reads([20, 58, 164, 353, 501]); 20];
+        let read_counts = [table.clone(), vec![reads([0, 0, 0, 0, 512]); 20]].concat();
+        let mut regions: Vec<Region> = (0..40).map(|number| region(number, 0.0, 0)).collect();
+        passes::find(&mut regions, &read_counts);
+        rate(&mut regions, &read_counts);
+        assert!(regions[20..].iter().all(|region| region.in_order && region.walks_per_second == 5120.0));
+        let mut alone: Vec<Region> = (0..20).map(|number| region(number, 0.0, 0)).collect();
+        rate(&mut alone, &table);
+        assert!(regions[..20].iter().zip(&alone).all(|(one, other)| one.walks_per_second == other.walks_per_second));
+        assert!((19_000.0..22_000.0).contains(&alone[0].walks_per_second), "{}", alone[0].walks_per_second);
+        assert_eq!(rates_at_random(&regions), base_rates(&alone));
     }
 
     #[test]

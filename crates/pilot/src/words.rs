@@ -100,7 +100,7 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
         Reason::TooCold => "too few page walks to pay for the move",
         Reason::LivesInTlb => "the process gains next to nothing: the TLB holds the memory it uses",
         Reason::InOrder => {
-            "the process gains next to nothing: it reads memory in the order of addresses, for which processors prefetch page tables"
+            "next to nothing to gain: it is read in the order of addresses, for which processors prefetch page tables"
         }
         Reason::Covered => "hotter regions already account for nearly all page walks",
         Reason::GrowthLimit => "would grow memory beyond the limit (--max-growth)",

@@ -328,7 +328,7 @@ fn keep_outcome(process: Process, expected: &Expected, trial: &trial::Trial) {
     if high - low > 2.0 * WIDEST_KEPT {
         let precision = (high - low) / 2.0;
         return terminal::note(&format!(
-            "forecasts stay as they were: a gain that is known to within {precision:.0} % does not correct them; {WIDEST_KEPT} % would"
+            "forecasts stay as they were: a gain that is known to within {precision:.1} % does not correct them; {WIDEST_KEPT} % would"
         ));
     }
     let program = TriedProgram::of(&Root::host(), process);

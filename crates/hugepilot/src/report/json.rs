@@ -393,6 +393,7 @@ mod tests {
     fn a_heat_has_its_fields() {
         let mut heat_of_two = mixed_heat();
         heat_of_two.regions.drain(..7);
+        heat_of_two.regions[1].in_order = true;
         heat_of_two.clearing = Some(clearing());
         insta::assert_snapshot!(pretty(&heat(&heat_of_two, None)));
     }

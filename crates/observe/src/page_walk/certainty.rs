@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use heat::clearing::ClearMethod;
 use heat::walks::{self, SeenPages, TLB_ENTRIES};
-use heat::{Walks, rate};
+use heat::{Region, Walks, rate};
 
 use crate::page_walk::Watch;
 
@@ -14,7 +14,7 @@ impl Watch<'_> {
     /// Corrects, for each of the batches observed one after the other, what observing did to the program; and bounds the walks. `price`: what a first
     /// walk costs the program on this machine.
     pub(super) fn bound_walks(&mut self, batches: &[Range<usize>], busy_cpus: f64) -> Walks {
-        let all = || self.seen(0..self.regions.len());
+        let all = || self.seen(0..self.regions.len()).map(|(_, seen)| seen);
         let passes = walks::outside_passes(all());
         let scattered = walks::by_both(walks::scattered(all()), passes);
         let mut bounds = Walks { scattered, ..Walks::default() };
@@ -26,34 +26,35 @@ impl Watch<'_> {
                 rate::undo_order(&mut self.regions[of_batch.clone()], &self.read_counts[of_batch.clone()], scattered);
             }
             let seen = rate::base_rates(&self.regions[of_batch.clone()]);
-            let certain = match self.clearing.method {
-                ClearMethod::ClearRefs => 1.0,
-                ClearMethod::MadvCold => {
-                    let entries = tlb_entries * self.pages_observed(of_batch.clone()) / all_pages;
-                    walks::certain_share(self.seen(of_batch.clone()), seen, entries)
-                }
-            };
+            // A pass that comes while bits are cleared walks many pages at once, and would seem certain for the rest.
+            let at_random = self.seen(of_batch.clone()).filter(|(region, _)| !region.in_order).map(|(_, seen)| seen);
+            let entries = tlb_entries * self.pages_observed(of_batch.clone()) / all_pages;
+            let rated = rate::rates_at_random(&self.regions[of_batch.clone()]);
+            let certain = walks::certain_share(at_random, rated, entries);
             let regions = &mut self.regions[of_batch.clone()];
             let at_most = seen * rate::slowdown(regions, busy_cpus, self.price);
             rate::undo_slowdown(regions, busy_cpus);
             let walks = rate::base_rates(regions);
-            bounds.at_least_per_second += certain * walks;
+            bounds.at_least_per_second += match self.clearing.method {
+                ClearMethod::ClearRefs => walks,
+                ClearMethod::MadvCold => certain * rate::rates_at_random(regions),
+            };
             bounds.at_most_per_second += at_most.max(walks);
         }
         bounds
     }
 
-    /// The observations of base pages whose bits are meaningful.
-    fn seen(&self, of: Range<usize>) -> impl Iterator<Item = SeenPages<'_>> + Clone {
+    /// Regions on base pages whose bits are meaningful, and their observations.
+    fn seen(&self, of: Range<usize>) -> impl Iterator<Item = (&Region, SeenPages<'_>)> + Clone {
         let (regions, read_counts, early) = (&self.regions[of.clone()], &self.read_counts[of.clone()], &self.early[of]);
         let all = regions.iter().zip(read_counts).zip(early);
         all.filter(|((region, _), _)| !region.huge && region.unobserved == 0).map(|((region, read_counts), early)| {
-            SeenPages { observed: region.present.len() as u32, read_counts, early }
+            (region, SeenPages { observed: region.present.len() as u32, read_counts, early })
         })
     }
 
     fn pages_observed(&self, of: Range<usize>) -> f64 {
-        self.seen(of).map(|seen| f64::from(seen.observed)).sum()
+        self.seen(of).map(|(_, seen)| f64::from(seen.observed)).sum()
     }
 
     /// How many of the observed pages TLBs may hold; for a sample, its share.

@@ -41,11 +41,10 @@ use crate::window::Window;
 use crate::{ObserveOptions, Tracker, reclaim, wait_until};
 use heat::Coverage;
 use heat::clearing::{ClearMethod, ClearPolicy, Clearing};
-use heat::rate;
 use heat::rate::{DELAYS, ReadCount, ReadCounts};
 use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, Pages, Slowdown};
 use heat::walks::{EARLY, EarlyRead, EarlyReads};
-use heat::{Cost, Heat, Mapping, PageSet, Region, TrackerKind};
+use heat::{Cost, Heat, Mapping, PageSet, Region, TrackerKind, passes, rate};
 use hugepilot_os::stop::Stop;
 use kernel::target::Target;
 use kernel::{Root, pagemap, process};
@@ -376,6 +375,8 @@ impl Watch<'_> {
     fn heat(mut self, batches: &[Vec<AddressRange>], window: Nanos, busy_cpus: f64) -> Result<Heat, ObserveError> {
         let busy_cpus = self.keep_pace().unwrap_or(busy_cpus);
         self.account_for_bits();
+        // Of all batches together: one may be nothing but what a stream comes to.
+        passes::find(&mut self.regions, &self.read_counts);
         rate::rate(&mut self.regions, &self.read_counts);
         let of_batches: Vec<Range<usize>> = batches.iter().map(|batch| self.indices(batch)).collect();
         let walks = self.bound_walks(&of_batches, busy_cpus);

@@ -23,7 +23,7 @@ impl Budget {
     pub(super) fn new(heat: &Heat, limits: &Limits, saved: f64) -> Self {
         let huge = heat.huge_bytes();
         let sum_of = |of: fn(&Region) -> f64| heat.regions.iter().map(of).fold(0.0, |sum, each| sum + each);
-        // What regions are worth, less their page walks: a sample's are extrapolated.
+        // Below zero where walks go along addresses. All walks are added below, because those of a sample are extrapolated.
         let beside_walks =
             heat.regions.iter().fold(0.0, |sum, region| sum + limits.worth(region) - region.walks_per_second.max(0.0));
         Self {

@@ -27,7 +27,8 @@ pub(super) fn reason_to_keep(
     } else if limits.worth(region) <= 0.0 {
         Some(if region.unobserved > 0 { Reason::NotObserved } else { Reason::NotWalked })
     } else if !limits.pays(limits.worth(region)) {
-        Some(if region.in_order { Reason::InOrder } else { Reason::TooCold })
+        let would_pay_at_random = limits.pays(limits.worth_beside_walks(region) + region.walks_per_second);
+        Some(if region.in_order && would_pay_at_random { Reason::InOrder } else { Reason::TooCold })
     } else if walks_are_cheap.is_some() && !limits.pays(limits.worth_beside_walks(region)) {
         walks_are_cheap
     } else if is_left_to_another(heat, region, limits) {
@@ -152,9 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_passes_along_pays_a_hundredth() {
+    fn walks_along_addresses_pay_by_what_they_cost() {
         let passed = |walks| reason(Region { in_order: true, ..region(0, walks, 0) }, true, false);
-        assert_eq!([passed(4_000.0), passed(5_000.0)], [Some(Reason::InOrder), None]);
+        let reasons = [Some(Reason::TooCold), Some(Reason::InOrder), None];
+        assert_eq!([50.0, 4_000.0, 5_000.0].map(passed), reasons);
     }
 
     #[test]

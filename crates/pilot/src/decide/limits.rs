@@ -149,7 +149,7 @@ impl Limits {
     }
 
     /// Page walks along addresses count by what they cost.
-    fn worth_of_walks(region: &Region) -> f64 {
+    pub(super) fn worth_of_walks(region: &Region) -> f64 {
         region.walks_per_second.max(0.0) * if region.in_order { Self::IN_ORDER } else { 1.0 }
     }
 

@@ -142,13 +142,13 @@ impl Past {
         let walked = on_base_pages.filter_map(|region| {
             let known = self.walked.get(&region.start).copied();
             let is_observed = region.unobserved == 0 || region.walks_per_second > 0.0;
-            let seen = || [region.walks_per_second as f32, known.map_or(0.0, |[latest, _]| latest)];
+            let seen = || [Limits::worth_of_walks(region) as f32, known.map_or(0.0, |[latest, _]| latest)];
             Some((region.start, if is_observed { seen() } else { known? }))
         });
         walked.filter(|(_, walked)| *walked != [0.0; 2]).collect()
     }
 
-    /// Page walks a second of a region on base pages on which the last two scans that observed it agree: the lower of both.
+    /// What page walks of a region on base pages are worth by the last two scans that observed it: the lower of both.
     pub(super) fn surely_walked(&self, start: Address) -> f64 {
         self.walked.get(&start).map_or(0.0, |&[latest, before]| f64::from(latest.min(before)))
     }
@@ -311,6 +311,12 @@ mod tests {
         past.promoted(at(1), 1.0);
         let scans = [region(0, 80.0, 0), region(0, 60.0, 0), unobserved, region(0, 0.0, 0), region(0, 50.0, 0)];
         assert_eq!(scans.map(|region| agree_on(&mut past, region)), [0.0, 60.0, 60.0, 0.0, 0.0]);
+        let passed = Region { in_order: true, ..region(0, 1e4, 0) };
+        let found = [passed, region(0, 5e3, 0)].map(|region| agree_on(&mut past, region));
+        assert!(
+            (found[1] - 1e4 * Limits::IN_ORDER).abs() < 0.1,
+            "walks along addresses are no walks at random: {found:?}"
+        );
         agree_on(&mut past, huge(0, 0.0));
         assert!(past.walked.is_empty());
     }

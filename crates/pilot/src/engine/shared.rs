@@ -127,8 +127,8 @@ pub(super) fn add_others<'a>(heat: &mut Heat, others: impl Iterator<Item = &'a S
         let own = if region.present.is_empty() { 0.0 } else { 1.0 };
         own_walked += u64::from(region.walked_in_window);
         region.page_tables = ((own + tables) * times).round().min(u16::MAX.into()) as u16;
-        // How the others walk it is not known.
-        region.in_order &= walks <= region.walks_per_second;
+        // Whether the others pass along it is not known.
+        region.in_order &= walks <= 0.0;
         region.walks_per_second = (region.walks_per_second + walks) * times;
     }
     if !total.is_empty() {
@@ -220,6 +220,15 @@ mod tests {
         assert_eq!(heat.busy_cpus, Some(10.0));
         let each = u64::from(region(0, 1.0, 0).walked_in_window);
         assert_eq!(heat.walked_by_others, 10 * 4 * each - 2 * each, "its own two regions are not theirs");
+    }
+
+    #[test]
+    fn where_others_walk_nobody_knows_whether_they_pass() {
+        let passed = |number| Region { in_order: true, ..region(number, 5e3, 0) };
+        let other = sharing(HUGE_PAGE, vec![region(0, 3.0, 0), region(1, 0.0, 0)]);
+        let mut heat = sharing(0, vec![passed(0), passed(1), passed(2)]);
+        add_others(&mut heat, [SharedView::of(&other)].iter(), 1.0);
+        assert_eq!(heat.regions.iter().map(|region| region.in_order).collect::<Vec<_>>(), [true, false, true]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use heat::clearing::{ACCEPTED_STALL, CallSample, ClearReason, Clearing};
 use heat::units::Nanos;
 use pilot::words::{count, count_of};
 
-/// The same of an observation, and how long calls waited if that was longer than is accepted.
+/// How bits were cleared for an observation, and how long calls waited if that was longer than is accepted.
 pub(super) fn cleared(heat: &Heat) -> Vec<String> {
     let Some(of_heat) = &heat.clearing else { return Vec::new() };
     let stall = heat.cost.longest_stall;

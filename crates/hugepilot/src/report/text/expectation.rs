@@ -31,6 +31,6 @@ pub(super) fn expected(expectation: &Expectation) -> String {
 pub fn fast(max_slowdown: Slowdown, stall: Nanos) -> String {
     format!(
         "hugepilot: promoting fast: the program may lose {max_slowdown} of its speed meanwhile, in stalls of about {stall} (as collapses of memory \
-         of our own took; a busy machine has longer ones); --max-slowdown 5% is gentler\n"
+         of our own took; a busy machine has longer ones); a smaller --max-slowdown is gentler\n"
     )
 }
