@@ -82,7 +82,7 @@ fn stalls(outcome: &Outcome) -> Option<String> {
     }
     Some(match outcome.waited.and_then(|waited| Some((waited, waited.share()?))) {
         Some((waited, share)) => format!(
-            "longest wait for the lock of its memory {}; its threads waited so for {} of the time in which they wanted to run",
+            "longest stall {} (a wait for the lock of its memory); its threads waited so for {} of the time in which they wanted to run",
             waited.longest,
             percent(share, 1.0)
         ),
