@@ -14,14 +14,13 @@ use std::ops::Range;
 use crate::Region;
 use crate::rate::{DELAYS, ReadCount, ReadCounts, observed};
 use crate::units::Nanos;
+use crate::walks::FULL;
 
 /// A region was passed if an earlier read saw less than one in so many of the pages that random walks would have shown by then: more than the factor
 /// to which delays are known, which [`crate::rate::at_pace`] bounds.
 const FEWER: f64 = 12.0;
 /// Random walks must have shown so many pages: with a standard error of 7, none of a million regions seems passed by chance.
 const ENOUGH: f64 = 48.0;
-/// A region is full if at least this share of its pages was walked.
-const FULL: f64 = 0.9;
 /// So many walked pages tell how the program's pace changed.
 const ENOUGH_FOR_PACE: f64 = 1024.0;
 /// When all pages were walked, random walks are taken to have been so many a page.

@@ -142,7 +142,7 @@ pub fn scattered<'a>(seen: impl Iterator<Item = SeenPages<'a>> + Clone) -> Optio
 /// Regions that tell whether a program goes along addresses.
 const ENOUGH_REGIONS: usize = 32;
 /// A region is full if at least this share of its pages was walked, and empty if at most the rest was.
-const FULL: f64 = 0.9;
+pub(crate) const FULL: f64 = 0.9;
 /// Of regions that are walked along addresses, only those at the front of a pass are neither.
 const AT_THE_FRONT: f64 = 0.1;
 

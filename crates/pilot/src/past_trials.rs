@@ -133,7 +133,7 @@ pub enum Correction {
 impl TrialOutcome {
     /// None if the trial told too little, or if it cannot be told which program it was of.
     pub fn of(program: Option<TriedProgram>, expected: GainPercent, gained: GainPercent) -> Option<Self> {
-        let is_known = gained.high - gained.low <= 2.0 * WIDEST_KEPT && is_sound(&gained) && is_sound(&expected);
+        let is_known = gained.half_width() <= WIDEST_KEPT && is_sound(&gained) && is_sound(&expected);
         let program = program.filter(|_| is_known)?;
         Some(Self { program, expected, gained })
     }

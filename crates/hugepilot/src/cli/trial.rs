@@ -325,14 +325,15 @@ fn keep_outcome(process: Process, expected: &Expected, trial: &trial::Trial) {
     let Some((expected, change)) = expected.by_model.gain().zip(trial.by_cpu.change()) else { return };
     let SpeedChange { estimate, low, high } = change;
     let [likely, low, high] = [estimate, low, high].map(|share| 100.0 * share);
-    if high - low > 2.0 * WIDEST_KEPT {
-        let precision = (high - low) / 2.0;
+    let gained = GainPercent { low, likely, high };
+    let precision = gained.half_width();
+    if precision > WIDEST_KEPT {
         return terminal::note(&format!(
             "forecasts stay as they were: a gain that is known to within {precision:.1} % does not correct them; {WIDEST_KEPT} % would"
         ));
     }
     let program = TriedProgram::of(&Root::host(), process);
-    if let Some(outcome) = TrialOutcome::of(program, expected, GainPercent { low, likely, high })
+    if let Some(outcome) = TrialOutcome::of(program, expected, gained)
         && let Err(error) = PastTrials::keep(Path::new(TRIALS), outcome)
     {
         terminal::note(&error.to_string());

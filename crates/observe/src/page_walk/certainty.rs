@@ -26,22 +26,28 @@ impl Watch<'_> {
                 rate::undo_order(&mut self.regions[of_batch.clone()], &self.read_counts[of_batch.clone()], scattered);
             }
             let seen = rate::base_rates(&self.regions[of_batch.clone()]);
-            // A pass that comes while bits are cleared walks many pages at once, and would seem certain for the rest.
-            let at_random = self.seen(of_batch.clone()).filter(|(region, _)| !region.in_order).map(|(_, seen)| seen);
-            let entries = tlb_entries * self.pages_observed(of_batch.clone()) / all_pages;
-            let rated = rate::rates_at_random(&self.regions[of_batch.clone()]);
-            let certain = walks::certain_share(at_random, rated, entries);
+            let certain = match self.clearing.method {
+                ClearMethod::ClearRefs => None,
+                ClearMethod::MadvCold => {
+                    let entries = tlb_entries * self.pages_observed(of_batch.clone()) / all_pages;
+                    Some(self.certain_share(of_batch.clone(), entries))
+                }
+            };
             let regions = &mut self.regions[of_batch.clone()];
             let at_most = seen * rate::slowdown(regions, busy_cpus, self.price);
             rate::undo_slowdown(regions, busy_cpus);
             let walks = rate::base_rates(regions);
-            bounds.at_least_per_second += match self.clearing.method {
-                ClearMethod::ClearRefs => walks,
-                ClearMethod::MadvCold => certain * rate::rates_at_random(regions),
-            };
+            bounds.at_least_per_second += certain.map_or(walks, |share| share * rate::rates_at_random(regions));
             bounds.at_most_per_second += at_most.max(walks);
         }
         bounds
+    }
+
+    /// The certain share of what a batch walks at random. A pass that comes while bits are cleared walks many pages at once, and would seem certain for
+    /// the rest.
+    fn certain_share(&self, of_batch: Range<usize>, tlb_entries: f64) -> f64 {
+        let at_random = self.seen(of_batch.clone()).filter(|(region, _)| !region.in_order).map(|(_, seen)| seen);
+        walks::certain_share(at_random, rate::rates_at_random(&self.regions[of_batch]), tlb_entries)
     }
 
     /// Regions on base pages whose bits are meaningful, and their observations.

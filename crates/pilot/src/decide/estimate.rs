@@ -33,6 +33,11 @@ struct Paid {
 const FAULTS_PAID: Paid = Paid { low: 0.5, likely: 1.0, high: 1.4 };
 
 impl GainPercent {
+    /// How closely it is known, to either side, in percent of speed.
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+
     /// No more than from saving the cycles in which the plan's page walks were under way. Whatever the processor did meanwhile only makes the gain
     /// smaller; the cycles do not tell by how much.
     pub fn within(self, counted: WalkShare, plan: &Plan) -> Self {

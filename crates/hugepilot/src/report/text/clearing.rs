@@ -78,8 +78,8 @@ fn rounded(time: Nanos) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heat::Reclaim;
-    use heat::samples::clearing as sample;
+    use heat::samples::{clearing as sample, heat_of};
+    use heat::{Cost, Reclaim};
 
     use super::*;
 
@@ -99,6 +99,17 @@ mod tests {
         let lines = reasons.map(|reason| Clearing { reason, method: reason.method(), ..sample() });
         let told: Vec<String> = lines.iter().flat_map(clearing).collect();
         insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn a_stall_above_what_is_accepted_is_told() {
+        let told = |longest_stall| {
+            let cost = Cost { longest_stall, ..Cost::default() };
+            let clearing = Some(Clearing { expected: Nanos(60_000_000), ..sample() });
+            cleared(&Heat { cost, clearing, ..heat_of(Vec::new()) }).join("\n").contains("waited for up to")
+        };
+        assert_eq!([60_000_000, 61_000_000].map(|stall| told(Nanos(stall))), [false, true]);
+        assert!(cleared(&heat_of(Vec::new())).is_empty());
     }
 
     #[test]

@@ -16,12 +16,14 @@ use pilot::words::{count, count_of, mostly_kept, percent, rate, refusal};
 pub fn promote(report: &PromoteReport) -> String {
     let outcome = report.outcome;
     let mut lines = account(report.plan.pid, "promoted", outcome);
-    if outcome.tried > 0 {
+    // Where nothing was tried, both scans saw the same program, and differ by chance.
+    if outcome.tried > 0 || report.after.is_none() {
         lines.extend(before_and_after(&report.before, report.after.as_ref()));
         lines.extend(of_one_process(report));
+        lines.push(String::new());
     }
-    lines.extend(report.guest.iter().flat_map(|guest| guest::promoted(guest, report.plan.pid)));
-    lines.push(String::new());
+    let guest = report.guest.iter().flat_map(|guest| guest::promoted(guest, report.plan.pid));
+    lines.extend(guest.chain(report.guest.map(|_| String::new())));
     lines.extend(plan::by_reason(report.plan));
     lines.extend(
         pace(outcome)
@@ -281,6 +283,9 @@ mod tests {
             told.contains("nothing was promoted; ") && told.contains("`hugepilot explain 4242` says more"),
             "{told}"
         );
+        assert!(!told.contains("resident"), "nothing has changed: {told}");
+        let gone = promote(&PromoteReport { after: None, ..promotion(&plan, &outcome) });
+        assert!(gone.contains("not observed again"), "{gone}");
     }
 
     #[test]
