@@ -240,6 +240,7 @@ impl Observation {
         self.forecast(plan, estimator).gain()?;
         let mut basis = ForecastBasis::of(plan, &self.heat, &self.family, self.gauged, &estimator.cost);
         basis.saved.walks_saved_per_second = plan.base_walks_per_second();
+        basis.saved.saved_share = Some(1.0);
         basis.saved.faults_saved_per_second = 0.0;
         let (if_all_were_saved, _) = estimator.correction.apply(basis.gain()?);
         Some(if_all_were_saved.likely / (100.0 + if_all_were_saved.likely))

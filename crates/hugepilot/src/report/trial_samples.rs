@@ -70,6 +70,7 @@ pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&
             saved: SavedWork {
                 walks_saved_per_second: 2e6,
                 base_walks_per_second: Some(2.1e6),
+                saved_share: Some(0.95),
                 most_times_as_often: 1.1,
                 certain_share: 0.9,
                 scattered_share: Some(0.95),

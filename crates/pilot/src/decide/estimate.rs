@@ -55,6 +55,10 @@ pub struct SavedWork {
     /// All page walks a second on base pages, by which one is rated; None in records of the first versions, which did not tell: those saved.
     #[serde(default)]
     pub base_walks_per_second: Option<f64>,
+    /// The share of what all page walks on base pages cost that is saved: those along addresses cost next to nothing. None in earlier records, where
+    /// each walk counts alike.
+    #[serde(default)]
+    pub saved_share: Option<f64>,
     /// The factor by which the program may walk more often while nobody observes it.
     pub most_times_as_often: f64,
     /// The share of these walks that is certain.
@@ -71,6 +75,7 @@ impl SavedWork {
         Self {
             walks_saved_per_second: plan.walks_saved_per_second(),
             base_walks_per_second: Some(plan.base_walks_per_second()),
+            saved_share: Some(plan.share_of_base_walks_saved()),
             most_times_as_often: plan.most_times_as_often(),
             certain_share: plan.certain_share(),
             scattered_share: plan.walks.scattered,
@@ -88,7 +93,8 @@ pub fn expected_gain(saved: &SavedWork, cost: &WalkCost, busy_cpus: Option<f64>)
     let busy = busy_cpus.filter(|&cpus| cpus > 0.0)?;
     // What a walk costs depends on how often the program walks, however few of its walks are saved.
     let all = saved.base_walks_per_second.unwrap_or(0.0).max(saved.walks_saved_per_second);
-    let part = if all > 0.0 { saved.walks_saved_per_second / all } else { 0.0 };
+    let by_number = || if all > 0.0 { saved.walks_saved_per_second / all } else { 0.0 };
+    let part = saved.saved_share.unwrap_or_else(by_number);
     let shares_of_all = cost.shares(all / busy, saved.most_times_as_often, saved.scattered_share);
     let [low, likely, high] = shares_of_all.map(|share| part * share);
     let faults = saved.faults_saved_per_second * cost.page_fault_ns * 1e-9 / busy;
@@ -106,7 +112,7 @@ mod tests {
     use heat::ReadTimes;
     use heat::samples::{heat_of, huge, region};
     use heat::units::{Bytes, Nanos};
-    use heat::{Meaning, Walks};
+    use heat::{Meaning, Region, Walks};
     use proptest::prelude::*;
 
     use super::*;
@@ -157,12 +163,29 @@ mod tests {
     fn a_part_of_the_walks_gains_that_part_of_their_time() {
         // One of a hundred regions, of a program that walks as fast as it can.
         let all = SavedWork::of(&accessed(5e7, 5e7, Some(1.0)));
-        let part = SavedWork { walks_saved_per_second: 5e5, ..all };
+        let part = SavedWork { walks_saved_per_second: 5e5, saved_share: None, ..all };
         let [all, part] = [all, part].map(|saved| expected_gain(&saved, &COST, Some(1.0)).unwrap());
         let share = |gain: f64| gain / (100.0 + gain);
         for (all, part) in [(all.low, part.low), (all.likely, part.likely), (all.high, part.high)] {
             near(share(part), share(all) / 100.0);
         }
+    }
+
+    #[test]
+    fn a_table_beside_a_stream_gains_nearly_all_that_both_would() {
+        // Both walk as often; walks along addresses make up the other half.
+        let stream = Region { in_order: true, ..region(1, 5e5, 0) };
+        let heat = heat_of(vec![region(0, 5e5, 0), stream]);
+        let limits = Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(0), &Spent::default()) };
+        let plan_for =
+            |max_huge| decide(&heat, &Limits { max_huge, coverage: 1.0, ..limits.clone() }, &Past::default());
+        let [table, both] = [Some(Bytes(2 << 20)), None].map(plan_for);
+        assert_eq!([table.promotions().count(), both.promotions().count()], [1, 2]);
+        let likely = [table, both].map(|plan| {
+            let walks = Walks { scattered: Some(0.5), ..plan.walks };
+            expected(&Plan { walks, ..plan }, &COST, Some(1.0)).unwrap().likely
+        });
+        assert!(likely[0] > 0.98 * likely[1] && likely[0] < likely[1], "{likely:?}");
     }
 
     #[test]

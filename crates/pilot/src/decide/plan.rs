@@ -36,6 +36,9 @@ pub struct Decision {
     pub reason: Reason,
     /// Its page walks a second today.
     pub walks_per_second: f64,
+    /// The same, with those along addresses counted by what they cost ([`Limits::worth_of_walks`]).
+    #[serde(skip)]
+    pub walks_worth: f64,
     /// Page faults a second that a huge page saves, in all processes that map it.
     pub faults_per_second: f64,
     /// Page tables that a huge page frees, in all processes that map it: 4 KiB each.
@@ -56,6 +59,7 @@ impl Decision {
             verdict,
             reason,
             walks_per_second: region.walks_per_second,
+            walks_worth: Limits::worth_of_walks(region),
             faults_per_second: region.faults_per_second.into(),
             page_tables: region.page_tables,
             worth: limits.worth(region),
@@ -70,6 +74,7 @@ impl Decision {
             verdict: Verdict::GiveBack,
             reason,
             walks_per_second: worth,
+            walks_worth: worth,
             faults_per_second: 0.0,
             page_tables: 0,
             worth,
@@ -192,16 +197,16 @@ impl Plan {
         PlanReasons { regions: self.counts(), mostly_kept: self.mostly_kept(few) }
     }
 
-    /// The reason of most page walks that would stay, if they are more than would be saved. Where all of them are `few`, the reason of most memory:
+    /// The reason of most page walks that would stay, by what they cost, if that is more than would be saved. Where all of them are `few`, the reason of most memory:
     /// that of one region in hundreds would explain nothing. A stack is named only where there is nothing else: nobody can do anything about it.
     pub fn mostly_kept(&self, few: bool) -> Option<Reason> {
         let mut walks: BTreeMap<Reason, (f64, u64)> = BTreeMap::new();
         for decision in &self.decisions {
             let (rate, regions) = walks.entry(decision.reason).or_default();
-            *rate += decision.walks_per_second;
+            *rate += decision.walks_worth;
             *regions += 1;
         }
-        let saved = self.walks_saved_per_second();
+        let saved = walks_worth(self.promotions());
         let is_done = |reason| matches!(reason, Reason::Pays | Reason::Populated | Reason::AlreadyHuge);
         let most = |one: &(f64, u64), other: &(f64, u64)| {
             let (by_walks, by_memory) = (one.0.total_cmp(&other.0), one.1.cmp(&other.1));
@@ -255,19 +260,35 @@ impl Plan {
 
     /// Page walks a second on base pages.
     pub(crate) fn base_walks_per_second(&self) -> f64 {
-        let is_base =
-            |decision: &&Decision| decision.verdict != Verdict::GiveBack && decision.reason != Reason::AlreadyHuge;
-        walks_per_second(self.decisions.iter().filter(is_base))
+        walks_per_second(self.on_base_pages())
     }
 
-    /// Those page walks as a share of all of the process's, 0 to 1.
+    /// The share of what page walks on base pages cost that promoting saves, 0 to 1.
+    pub(crate) fn share_of_base_walks_saved(&self) -> f64 {
+        self.saved_of(walks_worth(self.on_base_pages()))
+    }
+
+    /// The share of what all of the process's page walks cost that promoting saves, 0 to 1.
     pub fn share_of_walks_saved(&self) -> f64 {
-        let all = walks_per_second(self.decisions.iter());
-        if all > 0.0 { self.walks_saved_per_second() / all } else { 0.0 }
+        self.saved_of(walks_worth(self.decisions.iter()))
+    }
+
+    fn saved_of(&self, all: f64) -> f64 {
+        if all > 0.0 { walks_worth(self.promotions()) / all } else { 0.0 }
+    }
+
+    fn on_base_pages(&self) -> impl Iterator<Item = &Decision> {
+        let is_huge =
+            |decision: &Decision| decision.verdict == Verdict::GiveBack || decision.reason == Reason::AlreadyHuge;
+        self.decisions.iter().filter(move |decision| !is_huge(decision))
     }
 }
 
 fn walks_per_second<'a>(decisions: impl Iterator<Item = &'a Decision>) -> f64 {
     // Not `sum`, which is -0.0 for no decisions.
     decisions.map(|decision| decision.walks_per_second).fold(0.0, |sum, walks| sum + walks)
+}
+
+fn walks_worth<'a>(decisions: impl Iterator<Item = &'a Decision>) -> f64 {
+    decisions.map(|decision| decision.walks_worth).fold(0.0, |sum, walks| sum + walks)
 }

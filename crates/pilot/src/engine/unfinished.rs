@@ -90,6 +90,7 @@ mod tests {
             verdict: Verdict::Promote,
             reason: Reason::Pays,
             walks_per_second: 1e3,
+            walks_worth: 1e3,
             faults_per_second: 0.0,
             page_tables: 0,
             worth: 1e3,
