@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use heat::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos, PAGES_PER_REGION};
 use heat::{Heat, WalkCost, WalkShare};
 use hugepilot_os::stop::Stop;
 use kernel::Root;
@@ -24,6 +24,9 @@ const MOST_WAITED: f64 = 0.75;
 
 /// Page faults that take a smaller share of a program's CPU time are few.
 const MANY_PAGE_FAULTS: f64 = 0.05;
+
+/// What is promoted must stay for so many seconds to gain all that was forecast.
+const STAYS_SECONDS: f64 = 10.0;
 
 /// What a plan would gain.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,6 +62,10 @@ pub struct ForecastBasis {
     pub waited_share: Option<f64>,
     /// What a walk and a page fault cost here.
     pub cost: WalkCost,
+    /// The share of ten seconds for which what is promoted stays, if the memory that the program maps anew takes its place; None where that is not
+    /// known, and in earlier records.
+    #[serde(default)]
+    pub stays: Option<f64>,
 }
 
 /// What the processor and the scheduler say about a process while it is observed.
@@ -146,13 +153,35 @@ impl ForecastBasis {
             footprint_bytes: family.footprint,
             waited_share: gauged.waited,
             cost: cost.with_unmapping(family.unmapped_share),
+            stays: stays(plan, heat, gauged),
         }
     }
 
     /// The gain by today's model; None if the program used no CPU time.
+    ///
+    /// A program that works in new memory again and again, as one does that allocates an array for each step, walks for memory that is gone before
+    /// a huge page pays. Which of its memory that is cannot be seen: perhaps all that would be promoted, perhaps none.
     pub fn gain(&self) -> Option<GainPercent> {
-        expected_gain(&self.saved, &self.cost, self.busy_cpus)
+        let gain = expected_gain(&self.saved, &self.cost, self.busy_cpus)?;
+        Some(match self.stays.filter(|&stays| stays < 1.0) {
+            Some(stays) => GainPercent { low: 0.0, likely: stays * gain.likely, high: gain.high },
+            None => gain,
+        })
     }
+}
+
+/// Pages of new memory that a program maps in each second of its CPU time; None if that is not known. Faults on shared memory that promoting saves map
+/// nothing new.
+fn new_pages_per_cpu_second(heat: &Heat, gauged: Gauged) -> Option<f64> {
+    let saved = heat.faults_per_second() / heat.busy_cpus.filter(|&cpus| cpus > 0.0)?;
+    Some((gauged.faults_per_cpu_second? - saved).max(0.0))
+}
+
+/// See [`ForecastBasis::stays`].
+fn stays(plan: &Plan, heat: &Heat, gauged: Gauged) -> Option<f64> {
+    let new_pages = STAYS_SECONDS * busy_cpus(heat)? * new_pages_per_cpu_second(heat, gauged)?;
+    let promoted_pages = (plan.promotions().count() * PAGES_PER_REGION) as f64;
+    (new_pages > 0.0).then(|| (promoted_pages / new_pages).min(1.0))
 }
 
 impl Gauges {
@@ -242,6 +271,7 @@ impl Observation {
         basis.saved.walks_saved_per_second = plan.base_walks_per_second();
         basis.saved.saved_share = Some(1.0);
         basis.saved.faults_saved_per_second = 0.0;
+        basis.stays = None;
         let (if_all_were_saved, _) = estimator.correction.apply(basis.gain()?);
         Some(if_all_were_saved.likely / (100.0 + if_all_were_saved.likely))
     }
@@ -251,8 +281,7 @@ impl Observation {
     /// Memory that a program maps anew all the time is gone before it could be promoted: it must ask for huge pages itself. A fault on new memory
     /// is taken to cost what one on shared memory does ([`WalkCost::page_fault_ns`]); part of that, to zero the page, stays.
     pub fn share_of_page_faults(&self, cost: &WalkCost) -> Option<f64> {
-        let saved = self.heat.faults_per_second() / self.heat.busy_cpus.filter(|&cpus| cpus > 0.0)?;
-        let share = (self.gauged.faults_per_cpu_second? - saved) * cost.page_fault_ns * 1e-9;
+        let share = new_pages_per_cpu_second(&self.heat, self.gauged)? * cost.page_fault_ns * 1e-9;
         (share >= MANY_PAGE_FAULTS).then_some(share.min(1.0))
     }
 
@@ -321,6 +350,20 @@ mod tests {
         assert_eq!(of(None, Some(0.9), None), None, "it waited for a processor");
         let in_order = of(None, None, Some(0.0)).expect("a share");
         assert!(in_order < share / 4.0, "{in_order}: nothing is promoted, and walks along addresses cost little");
+    }
+
+    #[test]
+    fn memory_that_is_soon_gone_gains_little() {
+        let heat = Heat { busy_cpus: Some(1.0), ..heat_of((0..64).map(|number| region(number, 1e5, 0)).collect()) };
+        let (plan, family) = (Observation::plan_for(&heat), Family::alone(Bytes(0), Bytes(1 << 30)));
+        let gain = |faults_per_cpu_second| {
+            let gauged = Gauged { faults_per_cpu_second, ..Gauged::default() };
+            ForecastBasis::of(&plan, &heat, &family, gauged, &WalkCost::UNCALIBRATED).gain().expect("a gain")
+        };
+        let (all, promoted) = (gain(None), plan.promotions().count() as f64 * 512.0);
+        assert!(all.likely > 1.0);
+        assert_eq!(gain(Some(promoted / 20.0)), all, "half of it is new after ten seconds");
+        assert_eq!(gain(Some(promoted)), GainPercent { low: 0.0, likely: all.likely / 10.0, high: all.high });
     }
 
     #[test]

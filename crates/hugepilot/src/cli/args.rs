@@ -109,7 +109,9 @@ const DOCTOR_EXAMPLES: &str = "\
 Examples:
   hugepilot doctor                     what is missing, each with the command that fixes it
   hugepilot doctor --all               all that was checked
-  hugepilot doctor --json | jq '.checks'";
+  hugepilot doctor --json | jq -e '.checks | all(.status != \"missing\")'   fails if something is missing
+
+Exit status: 0, whatever it finds.";
 
 /// Finds the memory a running program walks page tables for and puts it on huge pages.
 #[derive(Clone, Debug, Parser, PartialEq)]

@@ -80,6 +80,7 @@ pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&
             footprint_bytes: Bytes(1 << 30),
             waited_share: Some(0.01),
             cost: WalkCost::UNCALIBRATED,
+            stays: None,
         },
     };
     told(&TrialReport {

@@ -9,7 +9,7 @@ use pilot::forecast::Forecast;
 use pilot::words::{count, count_of, many_page_faults, meaning, rate, reason, why};
 
 use super::clearing::cleared;
-use super::plan::and_corrected;
+use super::plan::{and_corrected, why_nothing};
 use super::{contended, joined};
 use crate::report::table::table;
 use crate::report::{AfterRestart, Detail, ExplainReport, mapping_name};
@@ -140,10 +140,12 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
             "no: no memory pays for the move, for the reasons below".to_owned()
         }
         Forecast::Gain(gain, from) => format!(
-            "{would_pay} more on huge pages should gain {} ({cost}{})\n                    \
+            "{would_pay} more on huge pages should gain {} ({cost}{})\n                    {}\
              `hugepilot promote {}{}` does it, `--dry-run` shows the plan",
             about(gain),
             and_corrected(from),
+            why_nothing(report.forecast, report.heat.walks.scattered)
+                .map_or(String::new(), |why| format!("{why}\n                    ")),
             report.heat.pid,
             if report.family.processes > 1 { " --children" } else { "" }
         ),
@@ -243,6 +245,12 @@ mod tests {
         );
         let faulting = explain(&ExplainReport { fault_share: Some(0.18), ..report });
         assert!(faulting.contains("new memory          page faults take up to 18 % of its CPU time"), "{faulting}");
+        let from_nothing = Forecast::Gain(GainPercent { low: 0.0, likely: 12.0, high: 12.0 }, EstimatedFrom::Model);
+        let untold = explain(&ExplainReport { forecast: from_nothing, ..report });
+        assert!(
+            untold.contains("perhaps nothing: whether page walks go along addresses could not be told"),
+            "{untold}"
+        );
         let idle = explain(&ExplainReport { forecast: Forecast::Idle, ..report });
         assert!(idle.contains("more huge pages?    unknown: the process used no CPU time"), "{idle}");
         let guest = explain(&ExplainReport { seems_virtual_machine: true, ..report });
