@@ -66,6 +66,7 @@ fn show(moment: &Moment) {
         family: Family::alone(Bytes(0), heat.footprint()),
         clearing: heat.clearing,
         forecast: pilot::forecast::Forecast::Idle,
+        doubt: None,
         expectation: None,
     };
     assert!(words::plan(&report).ends_with('\n') && json::plan(&report).starts_with('{'));

@@ -3,12 +3,13 @@
 //! Owns: the one way from an observation to a forecast, which all commands share. Never touches: memory placement, or how a forecast is worded.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
-use heat::units::{Bytes, Nanos, PAGES_PER_REGION};
+use heat::units::{BASE_PAGE, Bytes, Nanos, PAGES_PER_REGION, Pages};
 use heat::{Heat, WalkCost, WalkShare};
 use hugepilot_os::stop::Stop;
 use kernel::Root;
-use kernel::process::{Stat, ThreadTime, thread_times};
+use kernel::process::{ProcessStatus, Stat, ThreadTime, thread_times};
 use kernel::target::Process;
 use observe::walk_cycles::WalkCycles;
 use observe::{ObserveError, ObserveOptions};
@@ -25,8 +26,13 @@ const MOST_WAITED: f64 = 0.75;
 /// Page faults that take a smaller share of a program's CPU time are few.
 const MANY_PAGE_FAULTS: f64 = 0.05;
 
+/// A forecast of less is one of nothing.
+pub const NOTICED_PERCENT: f64 = 0.5;
+
 /// What is promoted must stay for so many seconds to gain all that was forecast.
 const STAYS_SECONDS: f64 = 10.0;
+/// If it stays for at least this share of that time, little is lost.
+const MOSTLY: f64 = 0.9;
 
 /// What a plan would gain.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,12 +74,31 @@ pub struct ForecastBasis {
     pub stays: Option<f64>,
 }
 
+/// Why the range of a forecast begins at nothing, where that is for want of knowledge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doubt {
+    /// Whether page walks go along addresses, and cost next to nothing, could not be told.
+    Order,
+    /// The program maps so much new memory that what is promoted may soon be gone.
+    NewMemory,
+}
+
 /// What the processor and the scheduler say about a process while it is observed.
 pub struct Gauges {
     pid: u32,
     cycles: Option<WalkCycles>,
     before: BTreeMap<u32, ThreadTime>,
-    faults_before: Option<u64>,
+    pages_before: Option<PagesMapped>,
+    began: Instant,
+}
+
+/// What a process has mapped so far.
+#[derive(Clone, Copy, Debug)]
+struct PagesMapped {
+    faults: u64,
+    /// At most, at once.
+    resident: Pages,
 }
 
 /// The readings of [`Gauges`].
@@ -85,6 +110,9 @@ pub struct Gauged {
     pub waited: Option<f64>,
     /// Page faults for each second of its CPU time; None if it used none.
     pub faults_per_cpu_second: Option<f64>,
+    /// Pages that it mapped each second in place of others: page faults, less the growth of the most memory that it ever had. None if it has ended.
+    /// Faults by which the kernel balances memory nodes count, too: they cannot be told apart.
+    pub new_pages_per_second: Option<f64>,
 }
 
 /// One observation of a program.
@@ -163,25 +191,38 @@ impl ForecastBasis {
     /// a huge page pays. Which of its memory that is cannot be seen: perhaps all that would be promoted, perhaps none.
     pub fn gain(&self) -> Option<GainPercent> {
         let gain = expected_gain(&self.saved, &self.cost, self.busy_cpus)?;
-        Some(match self.stays.filter(|&stays| stays < 1.0) {
+        Some(match self.stays.filter(|_| self.is_soon_gone()) {
             Some(stays) => GainPercent { low: 0.0, likely: stays * gain.likely, high: gain.high },
             None => gain,
         })
     }
+
+    /// Whether what is promoted may soon be gone.
+    pub fn is_soon_gone(&self) -> bool {
+        self.stays.is_some_and(|stays| stays < MOSTLY)
+    }
+
+    /// Why the forecast may be nothing, if that is for want of knowledge.
+    pub fn doubt(&self, forecast: Forecast) -> Option<Doubt> {
+        let gain = forecast.gain()?;
+        if gain.low > 0.0 || gain.high < NOTICED_PERCENT || forecast.from() == Some(EstimatedFrom::ItsTrial) {
+            None
+        } else if self.is_soon_gone() {
+            Some(Doubt::NewMemory)
+        } else {
+            self.saved.scattered_share.is_none().then_some(Doubt::Order)
+        }
+    }
 }
 
-/// Pages of new memory that a program maps in each second of its CPU time; None if that is not known. Faults on shared memory that promoting saves map
-/// nothing new.
-fn new_pages_per_cpu_second(heat: &Heat, gauged: Gauged) -> Option<f64> {
-    let saved = heat.faults_per_second() / heat.busy_cpus.filter(|&cpus| cpus > 0.0)?;
-    Some((gauged.faults_per_cpu_second? - saved).max(0.0))
-}
-
-/// See [`ForecastBasis::stays`].
+/// See [`ForecastBasis::stays`]. New memory of a program's own does not take the place of what it shares.
 fn stays(plan: &Plan, heat: &Heat, gauged: Gauged) -> Option<f64> {
-    let new_pages = STAYS_SECONDS * busy_cpus(heat)? * new_pages_per_cpu_second(heat, gauged)?;
-    let promoted_pages = (plan.promotions().count() * PAGES_PER_REGION) as f64;
-    (new_pages > 0.0).then(|| (promoted_pages / new_pages).min(1.0))
+    // Faults on shared memory that promoting saves map nothing new.
+    let new_pages = gauged.new_pages_per_second? / heat.times_observed() - heat.faults_per_second();
+    let (shared, own): (Vec<_>, Vec<_>) = plan.promotions().partition(|decision| heat.is_shared(decision.start));
+    let [shared, own] = [shared, own].map(|regions| (regions.len() * PAGES_PER_REGION) as f64);
+    let own_stays = if new_pages > 0.0 { (own / (STAYS_SECONDS * new_pages)).min(1.0) } else { 1.0 };
+    (shared + own > 0.0).then(|| (shared + own_stays * own) / (shared + own))
 }
 
 impl Gauges {
@@ -193,27 +234,37 @@ impl Gauges {
     /// The same without the processor's counters, which take three descriptors for each thread: for who observes many programs of other users.
     pub fn of_kernel(pid: u32) -> Self {
         let before = thread_times(&Root::host(), pid).unwrap_or_default();
-        Self { pid, cycles: None, before, faults_before: page_faults(pid) }
+        Self { pid, cycles: None, before, pages_before: PagesMapped::of(pid), began: Instant::now() }
     }
 
     /// What they say so far.
     pub fn read(&mut self) -> Gauged {
         let after = thread_times(&Root::host(), self.pid).unwrap_or_default();
         let spent = spent_since(&self.before, &after);
-        let faults = self.faults_before.zip(page_faults(self.pid)).map(|(before, now)| now.saturating_sub(before));
+        let pages = self.pages_before.zip(PagesMapped::of(self.pid));
+        let faults = pages.map(|(before, now)| now.faults.saturating_sub(before.faults));
+        let grown = pages.map(|(before, now)| now.resident.0.saturating_sub(before.resident.0));
+        let elapsed = self.began.elapsed().as_secs_f64();
         Gauged {
             walk_share: self.cycles.as_mut().and_then(WalkCycles::share),
             waited: waited_share(spent),
             faults_per_cpu_second: faults
                 .filter(|_| spent.ran > Nanos(0))
                 .map(|faults| faults as f64 / spent.ran.seconds()),
+            new_pages_per_second: faults
+                .zip(grown)
+                .map(|(faults, grown)| faults.saturating_sub(grown) as f64 / elapsed),
         }
     }
 }
 
-/// The page faults of a process so far; None if it has ended.
-fn page_faults(pid: u32) -> Option<u64> {
-    Stat::read(&Root::host(), pid).ok().map(|stat| stat.minor_faults)
+impl PagesMapped {
+    /// None if the process has ended.
+    fn of(pid: u32) -> Option<Self> {
+        let faults = Stat::read(&Root::host(), pid).ok()?.minor_faults;
+        let resident = ProcessStatus::read(&Root::host(), pid).ok()?.vm_hwm;
+        Some(Self { faults, resident: Pages(resident.0 / BASE_PAGE) })
+    }
 }
 
 /// The time of threads that lived at both moments.
@@ -281,7 +332,8 @@ impl Observation {
     /// Memory that a program maps anew all the time is gone before it could be promoted: it must ask for huge pages itself. A fault on new memory
     /// is taken to cost what one on shared memory does ([`WalkCost::page_fault_ns`]); part of that, to zero the page, stays.
     pub fn share_of_page_faults(&self, cost: &WalkCost) -> Option<f64> {
-        let share = new_pages_per_cpu_second(&self.heat, self.gauged)? * cost.page_fault_ns * 1e-9;
+        let saved = self.heat.faults_per_second() / busy_cpus(&self.heat).filter(|&cpus| cpus > 0.0)?;
+        let share = (self.gauged.faults_per_cpu_second? - saved) * cost.page_fault_ns * 1e-9;
         (share >= MANY_PAGE_FAULTS).then_some(share.min(1.0))
     }
 
@@ -356,14 +408,28 @@ mod tests {
     fn memory_that_is_soon_gone_gains_little() {
         let heat = Heat { busy_cpus: Some(1.0), ..heat_of((0..64).map(|number| region(number, 1e5, 0)).collect()) };
         let (plan, family) = (Observation::plan_for(&heat), Family::alone(Bytes(0), Bytes(1 << 30)));
-        let gain = |faults_per_cpu_second| {
-            let gauged = Gauged { faults_per_cpu_second, ..Gauged::default() };
-            ForecastBasis::of(&plan, &heat, &family, gauged, &WalkCost::UNCALIBRATED).gain().expect("a gain")
+        let basis = |new_pages_per_second| {
+            let gauged = Gauged { new_pages_per_second, ..Gauged::default() };
+            ForecastBasis::of(&plan, &heat, &family, gauged, &WalkCost::UNCALIBRATED)
         };
-        let (all, promoted) = (gain(None), plan.promotions().count() as f64 * 512.0);
+        let gain = |new_pages_per_second| basis(new_pages_per_second).gain().expect("a gain");
+        let (all, promoted) = (gain(None), (plan.promotions().count() * PAGES_PER_REGION) as f64);
         assert!(all.likely > 1.0);
         assert_eq!(gain(Some(promoted / 20.0)), all, "half of it is new after ten seconds");
-        assert_eq!(gain(Some(promoted)), GainPercent { low: 0.0, likely: all.likely / 10.0, high: all.high });
+        let soon_gone = gain(Some(promoted));
+        assert!(soon_gone.low == 0.0 && soon_gone.high == all.high);
+        assert!((soon_gone.likely - all.likely / 10.0).abs() < 1e-9, "{soon_gone:?}");
+
+        let forecast = |low, high| Forecast::Gain(GainPercent { low, likely: 0.1, high }, EstimatedFrom::Model);
+        let doubt = |new_pages, forecast| basis(new_pages).doubt(forecast);
+        assert_eq!(doubt(None, forecast(0.0, 9.0)), Some(Doubt::Order));
+        assert_eq!(doubt(Some(promoted), forecast(0.0, 9.0)), Some(Doubt::NewMemory));
+        assert_eq!(doubt(Some(promoted), forecast(0.0, 0.2)), None, "nothing is forecast");
+        assert_eq!(doubt(Some(promoted), forecast(0.1, 9.0)), None);
+        let tried = Forecast::Gain(GainPercent { low: 0.0, likely: 0.1, high: 9.0 }, EstimatedFrom::ItsTrial);
+        assert_eq!(doubt(Some(promoted), tried), None, "a trial knows better");
+        let scattered = SavedWork { scattered_share: Some(1.0), ..basis(None).saved };
+        assert_eq!(ForecastBasis { saved: scattered, ..basis(None) }.doubt(forecast(0.0, 9.0)), None);
     }
 
     #[test]

@@ -28,7 +28,7 @@ const FEWEST_PAIRS: u64 = 4;
 const CLEARLY: f64 = 0.02;
 /// A program that uses less of a CPU does not show what huge pages do for it.
 const LEAST_CPU: f64 = 0.005;
-/// How often a window in which nothing was done is prolonged by its length before that ends the trial.
+/// How often a window in which too little was done is prolonged by its length before that ends the trial.
 const MOST_PROLONGED: u32 = 3;
 
 /// What the program's memory lies on.
@@ -120,8 +120,8 @@ pub enum TrialError {
          or give longer windows (--window)"
     )]
     Idle(f64),
-    /// It ran, and nothing was counted.
-    #[error("no work was counted in a window of {0}: {1}")]
+    /// It ran, and too little was counted.
+    #[error("too little work was counted in a window of {0}: {1}")]
     NoWork(Nanos, &'static str),
     /// The limit passed while memory was switched.
     #[error("time is up")]
@@ -142,7 +142,9 @@ pub struct TrialRules {
     pub precision: Option<f64>,
     /// Whether memory lies on base pages that were never huge, so that these are measured first.
     pub own_pages: bool,
-    /// What to say if no work is counted.
+    /// A window with no more work than this tells nothing.
+    pub too_little_work: f64,
+    /// What to say of such windows.
     pub without_work: &'static str,
 }
 
@@ -414,7 +416,7 @@ fn failure(window: &TrialWindow, rules: &TrialRules) -> Option<TrialError> {
     if cpus < LEAST_CPU {
         Some(TrialError::Idle(100.0 * cpus))
     } else {
-        (window.work <= 0.0).then_some(TrialError::NoWork(window.elapsed_ns, rules.without_work))
+        (window.work <= rules.too_little_work).then_some(TrialError::NoWork(window.elapsed_ns, rules.without_work))
     }
 }
 

@@ -20,10 +20,10 @@ use super::terminal;
 use crate::report::{json, text};
 
 pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<()> {
+    require::acting(args.watch.tracker)?;
     let named = target::find_all(&args.target, Target::open)?;
     let pids: Vec<u32> = named.iter().map(|each| each.target.pid()).collect();
     let elsewhere = observe::keep_away_from(pids[0]);
-    require::acting(args.watch.tracker)?;
     named.iter().try_for_each(|each| each.target.ensure_huge_pages_enabled())?;
     named.iter().try_for_each(|each| ensure_no_trial(each.target.process()))?;
     terminal::ensure_read()?;

@@ -12,7 +12,7 @@ use launch::manager::MemoryManager;
 use observe::{ObserveError, calibrate};
 use pilot::decide::Plan;
 use pilot::explain::{self, Surroundings};
-use pilot::forecast::{Estimator, Observation};
+use pilot::forecast::{Estimator, ForecastBasis, Observation};
 use pilot::machine::{Machine, require};
 use pilot::world::World;
 
@@ -53,11 +53,13 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
     let executable = PathBuf::from(format!("/proc/{}/exe", process.pid));
     let mut managers = MemoryManager::linked_into(&executable);
     managers.extend(MemoryManager::mapped(heat.mappings.iter().map(|mapping| mapping.name.as_str())));
+    let forecast = observation.forecast(&plan, &estimator);
     let report = ExplainReport {
         heat,
         explanation: &explanation,
         family,
-        forecast: observation.forecast(&plan, &estimator),
+        forecast,
+        doubt: ForecastBasis::of(&plan, heat, &family, observation.gauged, &cost).doubt(forecast),
         after_restart: after_restart.filter(|restarted| restarted.would_pay > would_pay(&plan)),
         fault_share: observation.share_of_page_faults(&cost),
         cost: cost.with_unmapping(family.unmapped_share),

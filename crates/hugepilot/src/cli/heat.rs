@@ -19,6 +19,7 @@ use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};
 
 pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<()> {
+    require::observing(args.watch.tracker)?;
     let processes = target::processes(&args.target)?;
     match (&processes[..], args.of_one_process()) {
         (&[pid], _) => of_process(args, pid),
@@ -33,7 +34,6 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<()> {
 fn of_process(args: &HeatArgs, pid: u32) -> anyhow::Result<()> {
     let target = Target::open(pid)?;
     let _elsewhere = observe::keep_away_from(target.pid());
-    require::observing(args.watch.tracker)?;
     // The live view must restore the terminal before it ends.
     let stop = Stop::on_signals(if args.live { SecondSignal::Waits } else { SecondSignal::Ends })?;
     let mut tracker = observe::open(args.watch.tracker)?;
@@ -71,7 +71,6 @@ fn of_process(args: &HeatArgs, pid: u32) -> anyhow::Result<()> {
 
 /// Observes all processes of a group, one after the other.
 fn group(args: &HeatArgs, processes: &[u32]) -> anyhow::Result<()> {
-    require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = observe::open(args.watch.tracker)?;
     let progress = terminal::progress(processes.len() as u64, "processes");

@@ -13,7 +13,7 @@ use observe::ObserveError;
 use pilot::act::Outcome;
 use pilot::decide::{Decision, GuestMemory, Spent};
 use pilot::engine::{Pilot, Round, candidate};
-use pilot::forecast::{Forecast, Gauged, Gauges};
+use pilot::forecast::{Doubt, Forecast, ForecastBasis, Gauged, Gauges};
 use pilot::machine::{Machine, ensure_no_trial, require};
 
 use super::args::PromoteArgs;
@@ -64,7 +64,7 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
     if let Some(expectation) = expectation.filter(|_| !args.json) {
         say_if_fast(expectation.max_slowdown);
         // Nobody outside knows where a guest walks page tables.
-        let forecast = guest.is_none().then(|| forecast(process, &round, gauged, args));
+        let forecast = guest.is_none().then(|| forecast(process, &round, gauged, args).0);
         terminal::print(&text::expectation(&expectation, forecast))?;
     }
     let promotes = round.plan.promotions().next().is_some();
@@ -105,19 +105,24 @@ fn show_plan(
     expectation: Option<Expectation>,
     args: &PromoteArgs,
 ) -> anyhow::Result<()> {
+    let (forecast, doubt) = forecast(process, round, gauged, args);
     let report = PlanReport {
         plan: &round.plan,
         family: round.family,
         clearing: round.heat.clearing,
-        forecast: forecast(process, round, gauged, args),
+        forecast,
+        doubt,
         expectation,
     };
     terminal::print(&if args.json { json::plan(&report) } else { text::plan(&report) })
 }
 
-fn forecast(process: Process, round: &Round, gauged: Gauged, args: &PromoteArgs) -> Forecast {
+/// The forecast, and why it may be nothing.
+fn forecast(process: Process, round: &Round, gauged: Gauged, args: &PromoteArgs) -> (Forecast, Option<Doubt>) {
     let estimator = estimator(process, round.family.footprint, &args.forecast);
-    Forecast::of(&round.plan, &round.heat, &round.family, gauged, &estimator)
+    let Round { plan, heat, family, .. } = round;
+    let forecast = Forecast::of(plan, heat, family, gauged, &estimator);
+    (forecast, ForecastBasis::of(plan, heat, family, gauged, &estimator.cost).doubt(forecast))
 }
 
 /// What promoting should take, estimated from collapses of our own memory; None if nothing is promoted, or no collapse could be tried.

@@ -22,9 +22,9 @@ use crate::report::{RecordReport, json, text};
 const USUAL: Duration = Duration::from_secs(1);
 
 pub(super) fn record(args: &RecordArgs) -> anyhow::Result<()> {
+    require::observing(args.watch.tracker)?;
     let Named { target, .. } = target::find_one(&args.target)?;
     let _elsewhere = observe::keep_away_from(target.pid());
-    require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = observe::open(args.watch.tracker)?;
     if args.output.exists() {

@@ -44,6 +44,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
                 Gauged::default(),
                 &Estimator::of_model(WalkCost::UNCALIBRATED),
             ),
+            doubt: None,
             expectation: None,
         };
         if args.json { json::plan(&report) } else { text::plan(&report) }

@@ -41,14 +41,16 @@ use crate::report::{Expected, PlanReport, SYSTEM_CALLS, TrialReport, json, text,
 const OBSERVATIONS: usize = 3;
 /// Within this time the other processes that share a region use it again, and map its huge page.
 const USED_AGAIN: Duration = Duration::from_secs(1);
+/// So few in a window differ by chance more than most programs gain.
+const TOO_FEW_SYSTEM_CALLS: f64 = 30.0;
 /// From one reading to the next while it is found out what a number is.
 const BETWEEN: Nanos = Nanos(500_000_000);
 
 pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
+    require::acting(args.tracker)?;
     let Named { target, has_children } = target::find_one(&args.target)?;
     let (process, children) = (target.process(), has_children);
     let _elsewhere = observe::keep_away_from(process.pid);
-    require::acting(args.tracker)?;
     target.ensure_huge_pages_enabled()?;
     ensure_not_piloted(process, &args.daemon)?;
     terminal::ensure_read()?;
@@ -88,6 +90,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         limit: args.limit,
         precision: args.precision,
         own_pages: !args.placebo && !earlier.gave_back,
+        too_little_work: if args.rate.is_none() && args.query.is_none() { TOO_FEW_SYSTEM_CALLS } else { 0.0 },
         without_work: without_work(args),
     };
     say_how_long(&mut tried, &rules, args);
@@ -241,7 +244,8 @@ fn what_to_try(
         let basis = ForecastBasis::of(plan, heat, family, gauged, &estimator.cost);
         return Ok((round, Expected { forecast, by_model, basis }));
     }
-    let report = PlanReport { plan, family: *family, clearing: heat.clearing, forecast, expectation: None };
+    let report =
+        PlanReport { plan, family: *family, clearing: heat.clearing, forecast, doubt: None, expectation: None };
     eprint!("{}", text::plan_of_nothing_done(&report));
     let pid = process.pid;
     bail!(
@@ -318,6 +322,10 @@ fn middle_of_several(pilot: &mut Pilot<'_>, process: Process, children: bool) ->
 
 /// Keeps what came beside what was expected; a forecast does without it where that fails.
 fn keep_outcome(process: Process, expected: &Expected, trial: &trial::Trial) {
+    if expected.basis.is_soon_gone() {
+        // What is soon gone tells nothing of what walks cost.
+        return;
+    }
     if trial.own_pages_were_slower() {
         // Forecasts are about a program's own pages, of which its pairs tell too little.
         return;
@@ -366,7 +374,7 @@ fn without_work(args: &TrialArgs) -> &'static str {
     } else if args.rate.is_some() {
         "the number that the command prints did not grow; try again while the program works, or with longer windows (--window)"
     } else {
-        "the program makes no system calls; count its work by a command (--rate) or a metric (--prometheus)"
+        "the program makes hardly any system calls; count its work by a command (--rate) or a metric (--prometheus)"
     }
 }
 

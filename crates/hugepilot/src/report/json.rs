@@ -134,6 +134,7 @@ pub fn plan(report: &PlanReport) -> String {
             growth_bytes: plan.growth(),
             expected_gain_percent: report.forecast.gain(),
             expected_gain_from: report.forecast.from(),
+            expected_gain_doubt: report.doubt,
             expected_seconds: report.expectation.map(|expectation| expectation.elapsed.seconds()),
             expected_longest_stall_ns: report.expectation.map(|expectation| expectation.longest_stall),
             decisions: &plan.decisions,
@@ -369,7 +370,7 @@ mod tests {
     use pilot::decide::GainPercent;
     use pilot::engine::Family;
     use pilot::explain::{Surroundings, explain as explain_heat};
-    use pilot::forecast::Forecast;
+    use pilot::forecast::{Doubt, Forecast};
     use pilot::past_trials::EstimatedFrom;
 
     use std::collections::{BTreeMap, BTreeSet};
@@ -415,6 +416,7 @@ mod tests {
             family: Family::alone(Bytes(0), Bytes(0)),
             clearing: None,
             forecast,
+            doubt: None,
             expectation
         })));
     }
@@ -487,6 +489,7 @@ mod tests {
             explanation: &explanation,
             family,
             forecast,
+            doubt: Some(Doubt::NewMemory),
             after_restart: Some(AfterRestart { would_pay: Bytes(4 << 30), gain: forecast.gain() }),
             fault_share: Some(0.18),
             cost: WalkCost::UNCALIBRATED,
@@ -505,7 +508,7 @@ mod tests {
         insta::assert_snapshot!(
             [
                 heat(&heat_of_all, Some(&smaller)),
-                super::plan(&PlanReport { plan: &plan, family, clearing, forecast, expectation: None }),
+                super::plan(&PlanReport { plan: &plan, family, clearing, forecast, doubt: None, expectation: None }),
                 promote(&PromoteReport { elapsed: Nanos(15), ..samples::promotion(&plan, &outcome) }),
                 give_back(&GiveBackReport { pid: 1, outcome: &outcome, before: AFTER, after, frees_empty_pages: None }),
                 run(&RunReport {

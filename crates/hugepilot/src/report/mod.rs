@@ -45,7 +45,7 @@ use pilot::act::Outcome;
 use pilot::decide::{GainPercent, GuestMemory, Plan, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explanation;
-use pilot::forecast::{Forecast, ForecastBasis};
+use pilot::forecast::{Doubt, Forecast, ForecastBasis};
 use pilot::programs::scan::ScanFinding;
 use pilot::programs::{GroupBy, RunningProgram};
 use pilot::words::printable;
@@ -158,6 +158,8 @@ pub struct PlanReport<'a> {
     pub clearing: Option<Clearing>,
     /// The speed that the program should gain.
     pub forecast: Forecast,
+    /// Why that may be nothing.
+    pub doubt: Option<Doubt>,
     /// What carrying it out should take; None if nothing was measured.
     pub expectation: Option<Expectation>,
 }
@@ -173,6 +175,8 @@ pub struct ExplainReport<'a> {
     pub family: Family,
     /// The speed that the plan should gain.
     pub forecast: Forecast,
+    /// Why that may be nothing.
+    pub doubt: Option<Doubt>,
     /// What could be on huge pages if the program were restarted with its shared memory aligned, and after its files were read on huge pages; None if
     /// that is nothing more.
     pub after_restart: Option<AfterRestart>,

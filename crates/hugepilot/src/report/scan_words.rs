@@ -5,7 +5,7 @@
 use heat::units::Bytes;
 use heat::{Meaning, Obstacle};
 use pilot::decide::Reason;
-use pilot::forecast::Forecast;
+use pilot::forecast::{Forecast, NOTICED_PERCENT};
 use pilot::programs::scan::{ObservedProgram, RestartRemedy, ScanFinding, WhatNext, next_step};
 use pilot::programs::{GroupBy, RunningProgram};
 use pilot::words::{corrected, count, many_page_faults, printable, reason};
@@ -76,7 +76,7 @@ fn share(part: Bytes, whole: Bytes) -> String {
 
 fn gain(forecast: Forecast) -> String {
     match forecast {
-        Forecast::Gain(gain, _) if gain.high < 0.5 => "0 %".to_owned(),
+        Forecast::Gain(gain, _) if gain.high < NOTICED_PERCENT => "0 %".to_owned(),
         Forecast::Gain(gain, _) => format!("{:.0} % ({:.0} to {:.0})", gain.likely, gain.low, gain.high),
         Forecast::Idle => "idle".to_owned(),
         Forecast::Contended(_) => "unknown".to_owned(),

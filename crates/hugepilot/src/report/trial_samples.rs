@@ -46,6 +46,7 @@ pub(super) fn trial_of(ratios: &[f64]) -> (Trial, TrialVerdict) {
         limit: Nanos(u64::MAX),
         precision: Some(0.0),
         own_pages: false,
+        too_little_work: 0.0,
         without_work: "",
     };
     let (trial, _) = trial::run(&mut given, &rules, &mut fastrand::Rng::with_seed(1), &mut |_| ());

@@ -33,6 +33,8 @@ pub struct ProcessStatus {
     pub kernel_thread: bool,
     /// Memory present; 0 where the process has none of its own, as for all fields below.
     pub vm_rss: Bytes,
+    /// The most memory that was ever present.
+    pub vm_hwm: Bytes,
     /// The anonymous part.
     pub rss_anon: Bytes,
     /// The part from files.
@@ -110,6 +112,7 @@ impl ProcessStatus {
             }
             "Threads" => self.threads = value.parse().ok()?,
             "VmRSS" => self.vm_rss = kilobytes(value)?,
+            "VmHWM" => self.vm_hwm = kilobytes(value)?,
             "RssAnon" => self.rss_anon = kilobytes(value)?,
             "RssFile" => self.rss_file = kilobytes(value)?,
             "RssShmem" => self.rss_shmem = kilobytes(value)?,
@@ -143,11 +146,12 @@ mod tests {
     #[test]
     fn the_wanted_lines_are_taken() {
         let text = "Name:\tredis: (x)\nState:\tS (sleeping)\nTgid:\t812\nPPid:\t1\nUid:\t104\t0\t7\t0\nNSpid:\t812\t7\n\
-                    VmRSS:\t    1636 kB\nVmPTE:\t      48 kB\nTHP_enabled:\t0\nThreads:\t5\n\
+                    VmRSS:\t    1636 kB\nVmHWM:\t    2048 kB\nVmPTE:\t      48 kB\nTHP_enabled:\t0\nThreads:\t5\n\
                     CapEff:\t000001fffeffffff\nSeccomp:\t2\nMems_allowed:\t1\nodd line\n";
         let status = ProcessStatus::parse(text).unwrap();
         assert_eq!((status.name.as_str(), status.state, status.tgid, status.parent), ("redis: (x)", 'S', 812, 1));
         assert_eq!((status.vm_rss, status.vm_pte), (Bytes(1636 << 10), Bytes(48 << 10)));
+        assert_eq!(status.vm_hwm, Bytes(2048 << 10));
         assert_eq!((status.thp_enabled, status.threads, status.uid), (Some(false), 5, 104));
         assert_eq!((status.effective_uid, status.saved_uid), (0, 7));
         assert_eq!((status.namespace_pids.as_slice(), status.seccomp), ([812, 7].as_slice(), Some(2)));

@@ -94,7 +94,8 @@ pub fn expected_gain(saved: &SavedWork, cost: &WalkCost, busy_cpus: Option<f64>)
     // What a walk costs depends on how often the program walks, however few of its walks are saved.
     let all = saved.base_walks_per_second.unwrap_or(0.0).max(saved.walks_saved_per_second);
     let by_number = || if all > 0.0 { saved.walks_saved_per_second / all } else { 0.0 };
-    let part = saved.saved_share.unwrap_or_else(by_number);
+    // Where it is not known which walks are cheap, all of them count alike.
+    let part = saved.saved_share.filter(|_| saved.scattered_share.is_some()).unwrap_or_else(by_number);
     let shares_of_all = cost.shares(all / busy, saved.most_times_as_often, saved.scattered_share);
     let [low, likely, high] = shares_of_all.map(|share| part * share);
     let faults = saved.faults_saved_per_second * cost.page_fault_ns * 1e-9 / busy;
@@ -163,7 +164,9 @@ mod tests {
     fn a_part_of_the_walks_gains_that_part_of_their_time() {
         // One of a hundred regions, of a program that walks as fast as it can.
         let all = SavedWork::of(&accessed(5e7, 5e7, Some(1.0)));
-        let part = SavedWork { walks_saved_per_second: 5e5, saved_share: None, ..all };
+        let part = SavedWork { walks_saved_per_second: 5e5, saved_share: Some(0.01), ..all };
+        let earlier = SavedWork { saved_share: None, ..part };
+        assert_eq!(expected_gain(&earlier, &COST, Some(1.0)), expected_gain(&part, &COST, Some(1.0)));
         let [all, part] = [all, part].map(|saved| expected_gain(&saved, &COST, Some(1.0)).unwrap());
         let share = |gain: f64| gain / (100.0 + gain);
         for (all, part) in [(all.low, part.low), (all.likely, part.likely), (all.high, part.high)] {
@@ -181,11 +184,22 @@ mod tests {
             |max_huge| decide(&heat, &Limits { max_huge, coverage: 1.0, ..limits.clone() }, &Past::default());
         let [table, both] = [Some(Bytes(2 << 20)), None].map(plan_for);
         assert_eq!([table.promotions().count(), both.promotions().count()], [1, 2]);
-        let likely = [table, both].map(|plan| {
-            let walks = Walks { scattered: Some(0.5), ..plan.walks };
-            expected(&Plan { walks, ..plan }, &COST, Some(1.0)).unwrap().likely
-        });
-        assert!(likely[0] > 0.98 * likely[1] && likely[0] < likely[1], "{likely:?}");
+        let gain_if = |scattered| {
+            [&table, &both].map(|plan| {
+                // Walks along addresses are never certain.
+                let walks = Walks { scattered, at_least_per_second: 5e5, ..plan.walks };
+                let plan = Plan { walks, meaning: Meaning::Accessed, ..plan.clone() };
+                expected(&plan, &COST, Some(1.0)).unwrap()
+            })
+        };
+        let [of_table, of_both] = gain_if(Some(0.5));
+        assert!(
+            of_table.likely > 0.98 * of_both.likely && of_table.likely < of_both.likely,
+            "{of_table:?} {of_both:?}"
+        );
+        assert!(of_table.low > 0.9 * of_both.low && of_table.low > 0.0, "{of_table:?} {of_both:?}");
+        let [of_table, of_both] = gain_if(None);
+        assert!(of_table.likely < 0.6 * of_both.likely, "which walks are cheap is not known");
     }
 
     #[test]

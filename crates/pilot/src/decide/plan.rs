@@ -197,8 +197,8 @@ impl Plan {
         PlanReasons { regions: self.counts(), mostly_kept: self.mostly_kept(few) }
     }
 
-    /// The reason of most page walks that would stay, by what they cost, if that is more than would be saved. Where all of them are `few`, the reason of most memory:
-    /// that of one region in hundreds would explain nothing. A stack is named only where there is nothing else: nobody can do anything about it.
+    /// The reason of most page walks that would stay, by what they cost, if that is more than would be saved. Where all of them are `few`, the reason
+    /// of most memory: that of one region in hundreds would explain nothing. A stack is named only where there is nothing else: nobody can do anything about it.
     pub fn mostly_kept(&self, few: bool) -> Option<Reason> {
         let mut walks: BTreeMap<Reason, (f64, u64)> = BTreeMap::new();
         for decision in &self.decisions {
@@ -242,8 +242,8 @@ impl Plan {
 
     /// The share of the page walks saved that is certain, 0 to 1, even if every uncertain walk is in a region to promote.
     pub fn certain_share(&self) -> f64 {
-        let saved = self.walks_saved_per_second();
-        let doubtful = self.base_walks_per_second() - self.walks.at_least_per_second;
+        let saved = walks_worth(self.promotions());
+        let doubtful = walks_worth(self.on_base_pages()) - self.walks.at_least_per_second;
         match self.meaning {
             Meaning::Walked => 1.0,
             _ if saved > 0.0 => ((saved - doubtful.max(0.0)) / saved).clamp(0.0, 1.0),

@@ -14,7 +14,7 @@ const OBSERVE: &[Capability] = &[Capability::SysAdmin, Capability::DacOverride, 
 /// Also required to read page tables.
 const READ_PAGE_TABLES: &[Capability] = &[Capability::Bpf, Capability::Perfmon];
 /// Also required to change another process's memory.
-const ACT: &[Capability] = &[Capability::SysNice, Capability::SysPtrace];
+const ACT: &[Capability] = &[Capability::SysNice];
 
 /// Why a command cannot do its work.
 #[derive(Debug, thiserror::Error)]
@@ -31,14 +31,17 @@ pub enum RightsError {
 
 /// Errors: this process lacks capabilities to observe with the chosen tracker, or to change memory.
 pub fn acting(choice: TrackerChoice) -> Result<(), RightsError> {
-    observing(choice)?;
-    capabilities(ACT)
+    capabilities(&[to_observe(choice), ACT.to_vec()].concat())
 }
 
 /// Errors: this process lacks capabilities for the chosen tracker. `auto` falls back to others where BPF is refused.
 pub fn observing(choice: TrackerChoice) -> Result<(), RightsError> {
+    capabilities(&to_observe(choice))
+}
+
+fn to_observe(choice: TrackerChoice) -> Vec<Capability> {
     let besides = if choice == TrackerChoice::Only(TrackerKind::PageWalk) { READ_PAGE_TABLES } else { &[] };
-    capabilities(&[besides, OBSERVE].concat())
+    [besides, OBSERVE].concat()
 }
 
 /// Errors: this process lacks some of these capabilities; the error names them.

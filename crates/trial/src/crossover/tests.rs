@@ -95,8 +95,14 @@ impl UnderTrial for Simulated {
 
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: Nanos = Nanos(60 * SECOND);
-const RULES: TrialRules =
-    TrialRules { window: None, limit: Nanos(10 * MINUTE.0), precision: None, own_pages: false, without_work: "-" };
+const RULES: TrialRules = TrialRules {
+    window: None,
+    limit: Nanos(10 * MINUTE.0),
+    precision: None,
+    own_pages: false,
+    too_little_work: 0.0,
+    without_work: "-",
+};
 
 fn verdict_of(mut subject: Simulated, rules: &TrialRules, seed: u64) -> (TrialVerdict, Trial) {
     let (trial, _) = run(&mut subject, rules, &mut fastrand::Rng::with_seed(seed), &mut |_| ());
@@ -299,4 +305,19 @@ fn a_window_in_which_nothing_was_done_is_prolonged_and_no_more_than_three_times(
     };
     assert!(matches!(end_of(7), TrialEnd::Known), "{:?}", end_of(7));
     assert!(matches!(end_of(300), TrialEnd::Failed(TrialError::NoWork(..))), "{:?}", end_of(300));
+}
+
+#[test]
+fn windows_in_which_too_little_is_done_are_prolonged_too() {
+    let trial_with = |too_little_work| {
+        let rules = TrialRules { too_little_work, ..RULES };
+        run(&mut Simulated::new(1, 0.2, 0.01, 0.0), &rules, &mut fastrand::Rng::with_seed(2), &mut |_| ())
+    };
+    let (usual, ended) = trial_with(0.0);
+    assert!(matches!(ended, TrialEnd::Known), "{ended:?}");
+    let (work, elapsed) = (usual.windows[0].work, usual.windows[0].elapsed_ns);
+    let (prolonged, ended) = trial_with(1.5 * work);
+    assert!(matches!(ended, TrialEnd::Known), "{ended:?}");
+    assert!(prolonged.windows.iter().all(|window| window.work > 1.5 * work && window.elapsed_ns > elapsed));
+    assert!(matches!(trial_with(100.0 * work).1, TrialEnd::Failed(TrialError::NoWork(..))));
 }

@@ -24,6 +24,7 @@ pub fn explain(report: &ExplainReport) -> String {
             processes_observed: report.family.observed,
             expected_gain_percent: report.forecast.gain(),
             expected_gain_from: report.forecast.from(),
+            expected_gain_doubt: report.doubt,
             after_restart: report.after_restart,
             page_fault_share: report.fault_share,
             page_fault_cost_ns: report.cost.page_fault_ns,

@@ -9,7 +9,7 @@ use pilot::forecast::Forecast;
 use pilot::words::{count, count_of, many_page_faults, meaning, rate, reason, why};
 
 use super::clearing::cleared;
-use super::plan::{and_corrected, why_nothing};
+use super::plan::{and_corrected, perhaps_nothing};
 use super::{contended, joined};
 use crate::report::table::table;
 use crate::report::{AfterRestart, Detail, ExplainReport, mapping_name};
@@ -144,8 +144,7 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
              `hugepilot promote {}{}` does it, `--dry-run` shows the plan",
             about(gain),
             and_corrected(from),
-            why_nothing(report.forecast, report.heat.walks.scattered)
-                .map_or(String::new(), |why| format!("{why}\n                    ")),
+            report.doubt.map_or(String::new(), |doubt| format!("{}\n                    ", perhaps_nothing(doubt))),
             report.heat.pid,
             if report.family.processes > 1 { " --children" } else { "" }
         ),
@@ -202,6 +201,7 @@ mod tests {
     use heat::{WalkCost, WalkShare};
     use launch::manager::MemoryManager;
     use pilot::explain::{Surroundings, explain as explanation_of};
+    use pilot::forecast::Doubt;
     use pilot::past_trials::EstimatedFrom;
 
     use super::*;
@@ -224,6 +224,7 @@ mod tests {
             explanation: &explanation,
             family: Family::alone(Bytes(80 << 10), Bytes(0)),
             forecast: Forecast::Gain(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }, EstimatedFrom::Model),
+            doubt: None,
             after_restart: None,
             fault_share: None,
             cost: WalkCost::UNCALIBRATED,
@@ -245,8 +246,7 @@ mod tests {
         );
         let faulting = explain(&ExplainReport { fault_share: Some(0.18), ..report });
         assert!(faulting.contains("new memory          page faults take up to 18 % of its CPU time"), "{faulting}");
-        let from_nothing = Forecast::Gain(GainPercent { low: 0.0, likely: 12.0, high: 12.0 }, EstimatedFrom::Model);
-        let untold = explain(&ExplainReport { forecast: from_nothing, ..report });
+        let untold = explain(&ExplainReport { doubt: Some(Doubt::Order), ..report });
         assert!(
             untold.contains("perhaps nothing: whether page walks go along addresses could not be told"),
             "{untold}"

@@ -2,7 +2,7 @@
 
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use pilot::decide::{Decision, Plan, Verdict};
-use pilot::forecast::Forecast;
+use pilot::forecast::{Doubt, Forecast};
 use pilot::past_trials::EstimatedFrom;
 use pilot::words::{corrected, count, count_of, meaning, rate, reason};
 
@@ -25,7 +25,7 @@ pub fn plan_of_nothing_done(report: &PlanReport) -> String {
     let mut lines = vec![would_promote(plan), format!("  page walks saved  {}", rate(plan.walks_saved_per_second()))];
     lines.extend(saved_besides(report));
     lines.push(format!("  expected gain     {}", gain(report.forecast)));
-    lines.extend(why_nothing(report.forecast, plan.walks.scattered).map(|why| format!("                    {why}")));
+    lines.extend(report.doubt.map(|doubt| format!("                    {}", perhaps_nothing(doubt))));
     lines.push(format!("  {}", meaning(plan.meaning)));
     lines.extend(report.clearing.iter().flat_map(clearing).map(|line| format!("  {line}")));
     if let Some(expectation) = &report.expectation {
@@ -93,11 +93,12 @@ pub(super) fn gain(forecast: Forecast) -> String {
     }
 }
 
-/// Why the range of a forecast begins at nothing, where that is for want of knowledge.
-pub(super) fn why_nothing(forecast: Forecast, scattered: Option<f64>) -> Option<&'static str> {
-    let begins_at_nothing = forecast.gain().is_some_and(|gain| gain.low <= 0.0 && gain.likely > 0.0);
-    (begins_at_nothing && scattered.is_none())
-        .then_some("perhaps nothing: whether page walks go along addresses could not be told")
+/// Why a forecast may be nothing.
+pub(super) fn perhaps_nothing(doubt: Doubt) -> &'static str {
+    match doubt {
+        Doubt::Order => "perhaps nothing: whether page walks go along addresses could not be told",
+        Doubt::NewMemory => "perhaps nothing: it maps so much new memory that what is promoted may soon be gone",
+    }
 }
 
 /// How past trials correct a forecast, to follow what else it rests on.
@@ -189,19 +190,9 @@ mod tests {
             plan: &mixed_plan(),
             clearing: None,
             forecast,
+            doubt: Some(Doubt::NewMemory),
             expectation
         }));
-    }
-
-    #[test]
-    fn a_forecast_that_begins_at_nothing_for_want_of_knowledge_says_so() {
-        let forecast = |low, likely| Forecast::Gain(GainPercent { low, likely, high: 30.0 }, EstimatedFrom::Model);
-        assert!(why_nothing(forecast(0.0, 12.0), None).is_some());
-        for (known, scattered) in
-            [(forecast(0.0, 12.0), Some(0.4)), (forecast(2.0, 12.0), None), (Forecast::Idle, None)]
-        {
-            assert_eq!(why_nothing(known, scattered), None, "{known:?}, {scattered:?}");
-        }
     }
 
     #[test]
@@ -214,6 +205,7 @@ mod tests {
             plan: &plan_of_many,
             clearing: None,
             forecast: Forecast::Idle,
+            doubt: None,
             expectation: None,
         });
         assert!(text.lines().count() < 60, "{text}");
