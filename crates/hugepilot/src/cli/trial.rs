@@ -323,8 +323,9 @@ fn middle_of_several(pilot: &mut Pilot<'_>, process: Process, children: bool) ->
 /// Keeps what came beside what was expected; a forecast does without it where that fails.
 fn keep_outcome(process: Process, expected: &Expected, trial: &trial::Trial) {
     if expected.basis.is_soon_gone() {
-        // What is soon gone tells nothing of what walks cost.
-        return;
+        return terminal::note(
+            "forecasts stay as they were: memory that is soon gone, as the program maps much new, tells nothing of what page walks cost",
+        );
     }
     if trial.own_pages_were_slower() {
         // Forecasts are about a program's own pages, of which its pairs tell too little.

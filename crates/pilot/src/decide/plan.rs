@@ -198,7 +198,8 @@ impl Plan {
     }
 
     /// The reason of most page walks that would stay, by what they cost, if that is more than would be saved. Where all of them are `few`, the reason
-    /// of most memory: that of one region in hundreds would explain nothing. A stack is named only where there is nothing else: nobody can do anything about it.
+    /// of most memory: that of one region in hundreds would explain nothing. A stack is named only where there is nothing else: nobody can do anything
+    /// about it.
     pub fn mostly_kept(&self, few: bool) -> Option<Reason> {
         let mut walks: BTreeMap<Reason, (f64, u64)> = BTreeMap::new();
         for decision in &self.decisions {
