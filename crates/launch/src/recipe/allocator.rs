@@ -1,7 +1,5 @@
 //! The heap: puts an allocator's memory on huge pages through the allocator's own settings.
 
-use heat::units::HUGE_PAGE;
-
 use crate::program::{Allocator, JEMALLOC_OPTIONS, Linking, MIMALLOC_OPTION, ProgramFamily, TCMALLOC_OPTION, TUNABLE};
 use crate::recipe::{Context, List, Memory, MemoryMechanism, Recipe, Remark, forks};
 use crate::request::PageKind;
@@ -116,7 +114,7 @@ fn glibc(recipe: &mut Recipe, context: Context<'_>) {
     let words: Vec<(&str, String)> = settings.iter().map(|(name, value)| (*name, format!("{name}={value}"))).collect();
     let why = match pages {
         PageKind::Transparent | PageKind::Smaller(_) => {
-            "malloc asks for huge pages; blocks below 2 MiB share them instead of being mapped one by one"
+            "malloc asks for huge pages; blocks below 32 MiB share them instead of being mapped one by one"
         }
         PageKind::Huge => "malloc takes pages of 2 MiB from the pool, and ordinary ones where it has none left",
         PageKind::Giant => {
@@ -140,15 +138,25 @@ fn honour_madvise(recipe: &mut Recipe, context: Context<'_>) {
     }
 }
 
+/// The largest threshold that malloc adapts to by itself (mallopt(3), "M_MMAP_THRESHOLD").
+const LARGEST_ADAPTED: u64 = 32 << 20;
+
 /// Tunables of glibc (GNU libc manual, "Memory Allocation Tunables"), the most important first.
+///
+/// By default malloc maps each block of 128 KiB or more separately, which is too small for a huge page, and adapts once such a block is
+/// freed; it no longer does where a threshold is set. Set to 2 MiB, it maps each larger temporary anew, on base pages at both ends: NumPy's
+/// arrays of 4 MB took 931 page faults each. Where a pool has pages, a block of one is mapped (as glibc 2.39 does by itself). Memory is
+/// trimmed from twice the threshold, which malloc adapts to as well.
 fn tunables(pages: PageKind) -> Vec<(&'static str, u64)> {
-    // Blocks below this share pages, whatever their size is.
-    let size = pages.size().0.max(HUGE_PAGE);
-    let huge = if pages.is_reserved() { size } else { 1 };
-    // By default malloc maps each block of 128 KiB or more separately, which is too small for a huge page. For pool pages glibc 2.39
-    // sets the first of these itself. The second is the value that malloc adapts to: twice as much.
-    let mut settings =
-        vec![(TUNABLE, huge), ("glibc.malloc.mmap_threshold", size), ("glibc.malloc.trim_threshold", 2 * size)];
+    let (huge, threshold) = match pages.is_reserved() {
+        true => (pages.size().0, pages.size().0),
+        false => (1, LARGEST_ADAPTED),
+    };
+    let mut settings = vec![
+        (TUNABLE, huge),
+        ("glibc.malloc.mmap_threshold", threshold),
+        ("glibc.malloc.trim_threshold", 2 * threshold),
+    ];
     if pages == PageKind::Giant {
         settings.push(("glibc.malloc.arena_max", 1));
     }

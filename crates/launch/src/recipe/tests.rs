@@ -53,7 +53,7 @@ fn with(program: Program, allocators: &[Allocator], mentions: &[&'static str]) -
 fn glibc_is_tuned_by_its_own_settings() {
     let other = program(ProgramFamily::Other);
     for (pages, tunables) in [
-        (THP, "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=2097152:glibc.malloc.trim_threshold=4194304"),
+        (THP, "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864"),
         (HUGE, "glibc.malloc.hugetlb=2097152:glibc.malloc.mmap_threshold=2097152:glibc.malloc.trim_threshold=4194304"),
         (
             GIANT,
@@ -76,7 +76,7 @@ fn what_the_user_has_set_stays() {
     let tuned =
         |there: &str| recipe(&other, &heap(THP), &machine("madvise", 0), &given(&[("GLIBC_TUNABLES", there)], &[]));
     let extended = tuned("glibc.malloc.arena_max=2:glibc.malloc.trim_threshold=1");
-    let value = "glibc.malloc.arena_max=2:glibc.malloc.trim_threshold=1:glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=2097152";
+    let value = "glibc.malloc.arena_max=2:glibc.malloc.trim_threshold=1:glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432";
     assert_eq!(variables(&extended)[0], ("GLIBC_TUNABLES", value));
     let kept = tuned("glibc.malloc.hugetlb=2");
     assert_eq!((variables(&kept), kept.mechanisms()), (Vec::new(), Vec::new()));
