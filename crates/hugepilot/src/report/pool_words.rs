@@ -2,7 +2,7 @@
 
 use kernel::hugetlb::size_name;
 use pool::{Edit, Ended, Hindrance, NextStep, Obstacles};
-use similar::TextDiff;
+use diffy::DiffOptions;
 
 /// Why resizing ended, for people.
 pub(super) fn ended(ended: Ended) -> &'static str {
@@ -87,9 +87,11 @@ pub(super) fn next_step(step: &NextStep) -> (Option<String>, &'static str) {
 pub(super) fn diff(edit: &Edit) -> String {
     let text = |side: &Option<String>| side.clone().unwrap_or_default();
     let name = |side: &Option<String>| if side.is_some() { edit.path.as_str() } else { "/dev/null" };
-    let (before, after) = (text(&edit.before), text(&edit.after));
-    let lines = TextDiff::from_lines(before.as_str(), after.as_str());
-    lines.unified_diff().context_radius(3).header(name(&edit.before), name(&edit.after)).to_string()
+    DiffOptions::new()
+        .set_original_filename(name(&edit.before).to_owned())
+        .set_modified_filename(name(&edit.after).to_owned())
+        .create_patch(&text(&edit.before), &text(&edit.after))
+        .to_string()
 }
 
 #[cfg(test)]
