@@ -232,16 +232,14 @@ fuzz: deps-build deps-fuzz ## each parser of what comes from outside for FUZZ_SE
 .PHONY: install
 install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
 	@[ -x $(PROGRAMS)/hugepilot-manual ] || { echo "make install: $(PROGRAMS)/hugepilot-manual is missing: build the packages hugepilot, daemon, hps and hugepilot-preload there, or leave BUILT out" >&2; exit 1; }
-	rm -rf $(PROGRAMS)/manual && $(PROGRAMS)/hugepilot-manual $(PROGRAMS)/manual
 	$(INSTALL_SUDO) install -D $(STRIP) -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
 	$(INSTALL_SUDO) install -D $(STRIP) -m 755 $(PROGRAMS)/hugepilotd $(INTO)/$(SBINDIR)/hugepilotd
-	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man1 $(PROGRAMS)/manual/man1/*
-	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man5 $(PROGRAMS)/manual/man5/*
-	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man8 $(PROGRAMS)/manual/man8/*
-	set -e; for program in hugepilot hugepilotd; do \
-	  $(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/manual/completions/$$program.bash $(INTO)/$(BASH_COMPLETIONS)/$$program; done
-	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(ZSH_COMPLETIONS) $(PROGRAMS)/manual/completions/_*
-	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(FISH_COMPLETIONS) $(PROGRAMS)/manual/completions/*.fish
+	set -e; manual=$$(mktemp -d); trap 'rm -rf "$$manual"' EXIT; $(PROGRAMS)/hugepilot-manual "$$manual"; \
+	for section in 1 5 8; do $(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man$$section "$$manual"/man$$section/*; done; \
+	for program in hugepilot hugepilotd; do \
+	  $(INSTALL_SUDO) install -D -m 644 "$$manual"/completions/$$program.bash $(INTO)/$(BASH_COMPLETIONS)/$$program; done; \
+	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(ZSH_COMPLETIONS) "$$manual"/completions/_*; \
+	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(FISH_COMPLETIONS) "$$manual"/completions/*.fish
 	sed 's|/usr/local/sbin/|$(PREFIX)/$(SBINDIR)/|' integrations/systemd/hugepilot.service \
 	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(UNIT)
 	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(DASHBOARDS) integrations/grafana/*.json

@@ -6,7 +6,7 @@ mod schema;
 use std::path::Path;
 
 use heat::units::{Bytes, Nanos};
-use hugepilot::doctor::{self, CheckStatus, HostCheck};
+use hugepilot::doctor::{self, CheckStatus, HostCheck, Lasts};
 use kernel::Root;
 use kernel::capability::{Capabilities, Capability};
 use kernel::pmu::MemorySampling;
@@ -139,7 +139,7 @@ fn names_are_unique_and_sentences_end() {
         assert_eq!(names.len(), checks.len());
         for check in checks {
             assert!(check.meaning.ends_with('.') && !check.finding.ends_with('.'), "{check:?}");
-            assert!(check.fix.is_none_or(|fix| fix.survives_reboot == fix.permanent.is_none()));
+            assert!(check.fix.is_none_or(|fix| (fix.lasts == Lasts::ForGood) == fix.permanent.is_none()));
         }
     }
 }

@@ -48,7 +48,7 @@ pub fn corrected(from: EstimatedFrom) -> Option<&'static str> {
 pub fn many_page_faults(share: f64) -> String {
     format!(
         "page faults take up to {:.0} % of its CPU time: memory that it maps anew all the time cannot be promoted soon enough, but is on huge \
-         pages at once where the program asks for them",
+         pages at once where the program asks for them (which costs more than it saves where it touches little of that memory)",
         100.0 * share
     )
 }

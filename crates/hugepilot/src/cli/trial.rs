@@ -213,11 +213,19 @@ fn give_back_earlier(
     let mark = mark.write(process, found)?;
     if !regions.is_empty() {
         let of_killed = if was_killed { " (a trial was killed)" } else { "" };
-        let note =
-            format!("{} regions were promoted earlier{of_killed}; they are given back, and tried", regions.len());
-        terminal::note(&note);
+        terminal::note(&format!(
+            "{} regions were promoted earlier{of_killed}; they are to be given back, and tried",
+            regions.len()
+        ));
         let stop = pilot.stop.clone();
-        pilot.give_back(process, &regions, &stop, &mut |_| ());
+        let results = pilot.give_back(process, &regions, &stop, &mut |_| ());
+        if !results.is_empty() && !results.iter().any(RegionResult::is_done) {
+            bail!(
+                "the kernel does not split these huge pages again, as where several processes map the same memory, so the memory of process {} cannot \
+                 be tried by turns; nothing was changed. Compare what the program does before and after a restart, which leaves it on base pages",
+                process.pid
+            );
+        }
     }
     let found = match found {
         FoundOn::BasePages => Arm::Base,

@@ -200,14 +200,14 @@ fn more_rights(facts: &Facts, held: Capabilities) -> Fix {
         (needed.clone().collect(), needed.filter(|&capability| !held.permits(capability)).collect());
     match facts.uid {
         // Root lacks a capability only if its parent process withheld it; a systemd service gets it back.
-        Ok(0) => Fix::until_reboot(
-            "systemd-run --pty hugepilot doctor",
+        Ok(0) => Fix::once(
+            "systemd-run --pty hugepilot COMMAND",
             format!(
                 "CapabilityBoundingSet={} in its unit, or --privileged --pid=host for its container",
                 names(&lacking)
             ),
         ),
-        _ => Fix::until_reboot("sudo hugepilot doctor", format!("AmbientCapabilities={} in its unit", names(&all))),
+        _ => Fix::once("sudo hugepilot COMMAND", format!("AmbientCapabilities={} in its unit", names(&all))),
     }
 }
 
@@ -220,7 +220,7 @@ fn bpf(facts: &Facts) -> Checked {
         &facts.live.bpf,
         "a program that reads page tables runs",
         "Page walks are seen at 0.5 ms a GiB.",
-        "Page walks cannot be seen. The checks of BTF, lockdown and capabilities above tell the usual reasons.",
+        "Page walks cannot be seen. The checks of BTF, lockdown and capabilities tell the usual reasons (--all shows them, too).",
     )
 }
 

@@ -24,10 +24,22 @@ pub type HostCheck = hugepilot_checks::Check<Fix>;
 pub struct Fix {
     /// A command for a root shell.
     pub command: String,
-    /// Whether its effect survives a reboot.
-    pub survives_reboot: bool,
-    /// If it does not, what does: a command or a boot parameter.
+    /// How long its effect lasts.
+    pub lasts: Lasts,
+    /// If that is not for good, what is: a command, a boot parameter, or words in a unit.
     pub permanent: Option<String>,
+}
+
+/// How long a fix lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lasts {
+    /// For the command that it starts.
+    Once,
+    /// Until the next boot.
+    UntilReboot,
+    /// It survives reboots.
+    ForGood,
 }
 
 /// A check without its name, or why its result cannot be known.
@@ -50,14 +62,19 @@ pub fn check(facts: &Facts) -> Vec<HostCheck> {
 }
 
 impl Fix {
+    /// A way to start a command, and a permanent one.
+    fn once(command: impl Into<String>, permanent: impl Into<String>) -> Self {
+        Self { command: command.into(), lasts: Lasts::Once, permanent: Some(permanent.into()) }
+    }
+
     /// A command whose effect ends at the next boot, and a permanent one.
     fn until_reboot(command: impl Into<String>, permanent: impl Into<String>) -> Self {
-        Self { command: command.into(), survives_reboot: false, permanent: Some(permanent.into()) }
+        Self { command: command.into(), lasts: Lasts::UntilReboot, permanent: Some(permanent.into()) }
     }
 
     /// A command whose effect is permanent.
     fn for_good(command: impl Into<String>) -> Self {
-        Self { command: command.into(), survives_reboot: true, permanent: None }
+        Self { command: command.into(), lasts: Lasts::ForGood, permanent: None }
     }
 
     /// Writes a value into a kernel file, now and, through systemd-tmpfiles (man 5 tmpfiles.d), at every boot.

@@ -4,7 +4,7 @@
 
 use hugepilot_checks::{CheckStatus, printable, wrap};
 
-use super::{Fix, HostCheck};
+use super::{Fix, HostCheck, Lasts};
 
 /// The columns to the left of the text: the status, the widest name, and the gaps between them.
 const MARGIN: usize = 2;
@@ -39,7 +39,11 @@ pub fn render_table(checks: &[HostCheck], all: bool, width: usize) -> String {
 }
 
 fn fix_lines(fix: &Fix) -> Vec<String> {
-    let lasts = if fix.survives_reboot { "for good" } else { "until a reboot" };
+    let lasts = match fix.lasts {
+        Lasts::Once => "once",
+        Lasts::UntilReboot => "until a reboot",
+        Lasts::ForGood => "for good",
+    };
     let mut lines = vec![format!("{lasts}: {}", printable(&fix.command))];
     lines.extend(fix.permanent.as_ref().map(|permanent| format!("for good: {permanent}")));
     lines

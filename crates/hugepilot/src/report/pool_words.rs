@@ -1,8 +1,8 @@
 //! Words for actions on pools of huge pages.
 
+use diffy::{DiffOptions, PatchFormatter};
 use kernel::hugetlb::size_name;
 use pool::{Edit, Ended, Hindrance, NextStep, Obstacles};
-use diffy::DiffOptions;
 
 /// Why resizing ended, for people.
 pub(super) fn ended(ended: Ended) -> &'static str {
@@ -87,11 +87,12 @@ pub(super) fn next_step(step: &NextStep) -> (Option<String>, &'static str) {
 pub(super) fn diff(edit: &Edit) -> String {
     let text = |side: &Option<String>| side.clone().unwrap_or_default();
     let name = |side: &Option<String>| if side.is_some() { edit.path.as_str() } else { "/dev/null" };
-    DiffOptions::new()
+    let (before, after) = (text(&edit.before), text(&edit.after));
+    let patch = DiffOptions::new()
         .set_original_filename(name(&edit.before).to_owned())
         .set_modified_filename(name(&edit.after).to_owned())
-        .create_patch(&text(&edit.before), &text(&edit.after))
-        .to_string()
+        .create_patch(&before, &after);
+    PatchFormatter::new().suppress_blank_empty(false).fmt_patch(&patch).to_string()
 }
 
 #[cfg(test)]
@@ -108,5 +109,6 @@ mod tests {
         assert_eq!(diff(&edit(None, Some("one\n"))), "--- /dev/null\n+++ /etc/a\n@@ -0,0 +1 @@\n+one\n");
         assert_eq!(diff(&edit(Some("one\n"), None)), "--- /etc/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n");
         assert!(diff(&edit(Some("a\nb\n"), Some("a\nc\n"))).ends_with(" a\n-b\n+c\n"));
+        assert!(diff(&edit(Some("\nb\n"), Some("\nc\n"))).ends_with("@@ -1,2 +1,2 @@\n \n-b\n+c\n"));
     }
 }

@@ -122,6 +122,15 @@ fn memory_that_the_kernel_does_not_split_is_not_tried() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("cannot be tried by turns") && stderr.contains("promote"), "{stderr}");
     assert!(program.huge_bytes() <= 2 * MIB, "one region was tried: {}", program.huge_bytes());
+    let promoted = hugepilot(format!("promote {} --children --max-slowdown 40%", program.pid));
+    assert!(promoted.status.success(), "{promoted:?}");
+    let huge = program.huge_bytes();
+    assert!(huge > 2 * MIB, "{promoted:?}");
+    let again = trial(&program, "--for 5s --children").output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&again.stderr);
+    assert_eq!(again.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("does not split these huge pages again"), "{stderr}");
+    assert_eq!(program.huge_bytes(), huge, "{stderr}");
 }
 
 fn a_signal_leaves_memory_as_it_was_found() {

@@ -86,7 +86,7 @@ fn glibc(recipe: &mut Recipe, context: Context<'_>) {
     if program.has_tunable != Some(true) {
         let why = match (&program.linking, program.has_tunable) {
             (Linking::Glibc, Some(_)) => "its C library is older than glibc 2.35, whose malloc has no huge pages",
-            (Linking::Glibc, None) => "its loader does not say which settings it knows (glibc before 2.33)",
+            (Linking::Glibc, None) => "its loader did not say which settings it knows (glibc does from 2.33 on)",
             (Linking::Go, _) => "the heap of a Go program has no switch",
             (Linking::Musl, _) => "musl's malloc has no huge pages",
             (Linking::Static, _) => "it is linked statically, with no C library that knows glibc.malloc.hugetlb",
@@ -143,14 +143,16 @@ const LARGEST_ADAPTED: u64 = 32 << 20;
 
 /// Tunables of glibc (GNU libc manual, "Memory Allocation Tunables"), the most important first.
 ///
-/// By default malloc maps each block of 128 KiB or more separately, which is too small for a huge page, and adapts once such a block is
-/// freed; it no longer does where a threshold is set. Set to 2 MiB, it maps each larger temporary anew, on base pages at both ends: NumPy's
-/// arrays of 4 MB took 931 page faults each. Where a pool has pages, a block of one is mapped (as glibc 2.39 does by itself). Memory is
-/// trimmed from twice the threshold, which malloc adapts to as well.
+/// Malloc maps each block from 128 KiB on by itself, where no huge page fits below 2 MiB. It raises that threshold as it frees such blocks,
+/// but not once one is set. With 2 MiB it mapped each larger temporary anew, on base pages at both ends: SciPy's of 4 MB took 931 page faults
+/// each. Malloc trims from twice the threshold on, as it would by itself.
 fn tunables(pages: PageKind) -> Vec<(&'static str, u64)> {
-    let (huge, threshold) = match pages.is_reserved() {
-        true => (pages.size().0, pages.size().0),
-        false => (1, LARGEST_ADAPTED),
+    let size = pages.size().0;
+    let (huge, threshold) = match pages {
+        PageKind::Transparent | PageKind::Smaller(_) => (1, LARGEST_ADAPTED),
+        // An arena of a thread has four such pages, and what does not fit into one is on base pages unless it is mapped separately.
+        PageKind::Huge => (size, 3 * size),
+        PageKind::Giant => (size, size),
     };
     let mut settings = vec![
         (TUNABLE, huge),

@@ -53,8 +53,12 @@ fn with(program: Program, allocators: &[Allocator], mentions: &[&'static str]) -
 fn glibc_is_tuned_by_its_own_settings() {
     let other = program(ProgramFamily::Other);
     for (pages, tunables) in [
+        (
+            PageKind::Smaller(Bytes(64 << 10)),
+            "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864",
+        ),
         (THP, "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864"),
-        (HUGE, "glibc.malloc.hugetlb=2097152:glibc.malloc.mmap_threshold=2097152:glibc.malloc.trim_threshold=4194304"),
+        (HUGE, "glibc.malloc.hugetlb=2097152:glibc.malloc.mmap_threshold=6291456:glibc.malloc.trim_threshold=12582912"),
         (
             GIANT,
             "glibc.malloc.hugetlb=1073741824:glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=2147483648:\
@@ -63,10 +67,10 @@ fn glibc_is_tuned_by_its_own_settings() {
     ] {
         let recipe = plain(&other, &heap(pages));
         assert_eq!(variables(&recipe)[0], ("GLIBC_TUNABLES", tunables));
-        assert_eq!(variables(&recipe).contains(&("LD_BIND_NOW", "1")), pages == THP);
-        assert_eq!(recipe.mechanisms()[0].is_reserved, pages != THP);
+        assert_eq!(variables(&recipe).contains(&("LD_BIND_NOW", "1")), !pages.is_reserved());
+        assert_eq!(recipe.mechanisms()[0].is_reserved, pages.is_reserved());
         assert_eq!(recipe.left_to_pilot, [""; 0]);
-        assert_eq!(said(&recipe.named).contains("SIGBUS"), pages != THP);
+        assert_eq!(said(&recipe.named).contains("SIGBUS"), pages.is_reserved());
     }
 }
 
@@ -203,7 +207,7 @@ fn programs_whose_c_library_has_no_switch_are_left_to_the_pilot() {
     let linked = |linking| Program { linking, ..static_program(false) };
     for (program, why) in [
         (old, "older than glibc 2.35"),
-        (silent, "does not say"),
+        (silent, "did not say"),
         (linked(Linking::Musl), "musl"),
         (linked(Linking::Go), "Go program"),
         (linked(Linking::Static), "statically"),

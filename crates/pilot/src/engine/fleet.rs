@@ -226,7 +226,8 @@ impl Fleet {
 
     fn finish(self, now: Instant) -> PilotSummary {
         let pilot_summary = self.summary();
-        let known_small = pilot_summary.processes == 0 && self.largest > Bytes(0) && now - self.began >= CENSUS;
+        let is_small = Bytes(0) < self.largest && self.largest < self.rules.min_size;
+        let known_small = pilot_summary.processes == 0 && is_small && now - self.began >= CENSUS;
         PilotSummary { too_small: known_small.then_some(self.largest), ..pilot_summary }
     }
 

@@ -251,6 +251,8 @@ mod tests {
             untold.contains("perhaps nothing: whether page walks go along addresses could not be told"),
             "{untold}"
         );
+        let soon_gone = explain(&ExplainReport { doubt: Some(Doubt::NewMemory), ..report });
+        assert!(soon_gone.contains("`hugepilot run --pages thp -- PROGRAM` starts it with new memory"), "{soon_gone}");
         let idle = explain(&ExplainReport { forecast: Forecast::Idle, ..report });
         assert!(idle.contains("more huge pages?    unknown: the process used no CPU time"), "{idle}");
         let guest = explain(&ExplainReport { seems_virtual_machine: true, ..report });

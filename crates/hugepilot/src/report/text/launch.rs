@@ -183,8 +183,9 @@ fn why(reason: &NotHugeReason) -> String {
         }
         NotHugeReason::NotPiloted => "only the pilot would reach it, and it did not run".to_owned(),
         NotHugeReason::Unknown => {
-            "unknown; perhaps it came in pieces too small for a huge page, or bypassed what this was started with, and was walked too little for \
-             the pilot"
+            "unknown; perhaps it came in pieces too small for a huge page, bypassed what this was started with, or is the heap of other threads, \
+             which glibc leaves on base pages (GLIBC_TUNABLES=glibc.malloc.arena_max=1 lets all threads share one that is not), and was walked \
+             too little for the pilot"
                 .to_owned()
         }
     }
