@@ -122,7 +122,7 @@ fn memory_that_the_kernel_does_not_split_is_not_tried() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("cannot be tried by turns") && stderr.contains("promote"), "{stderr}");
     assert!(program.huge_bytes() <= 2 * MIB, "one region was tried: {}", program.huge_bytes());
-    let promoted = hugepilot(format!("promote {} --children --max-slowdown 40%", program.pid));
+    let promoted = hugepilot(&format!("promote {} --children --max-slowdown 40%", program.pid));
     assert!(promoted.status.success(), "{promoted:?}");
     let huge = program.huge_bytes();
     assert!(huge > 2 * MIB, "{promoted:?}");
