@@ -134,8 +134,9 @@ impl RunningProgram {
         let busiest = &members[0];
         let most =
             |of: fn(&ProcessStatus) -> Bytes| members.iter().map(|member| of(&member.status)).max().unwrap_or_default();
-        let shared = most(|status| status.rss_shmem) + most(|status| status.rss_file);
-        let private: Bytes = members.iter().map(|member| member.status.rss_anon + member.status.hugetlb).sum();
+        // The kernel does not say which of a pool's pages are shared. Those of several processes mostly are, as a database's buffers.
+        let shared = most(|status| status.rss_shmem) + most(|status| status.rss_file) + most(|status| status.hugetlb);
+        let private: Bytes = members.iter().map(|member| member.status.rss_anon).sum();
         Self {
             name,
             place: busiest.place.name(),
@@ -160,7 +161,7 @@ mod tests {
 
     const ID: &str = "3f2a0123456789abcdef3f2a0123456789abcdef3f2a0123456789abcdef0123";
 
-    /// A process in a tree: id, name, ticks of CPU time, private and shared MiB (beside 4 of files), user, control group.
+    /// A process in a tree: id, name, ticks of CPU time, private and shared MiB (beside 4 of files, and as many in a pool as shared), user, control group.
     type Described<'a> = (u32, &'a str, u64, u64, u64, u32, &'a str);
 
     fn write(tree: &Path, (pid, name, ticks, private, shared, uid, group): Described) {
@@ -170,9 +171,11 @@ mod tests {
         fs::write(directory.join("stat"), stat).unwrap();
         let status = format!(
             "Name:\t{name}\nState:\tS (sleeping)\nTgid:\t{pid}\nPPid:\t1\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nThreads:\t1\nKthread:\t0\n\
-             VmRSS:\t{} kB\nRssAnon:\t{} kB\nRssFile:\t4096 kB\nRssShmem:\t{} kB\nVmPTE:\t100 kB\nVmSwap:\t0 kB\n",
+             VmRSS:\t{} kB\nRssAnon:\t{} kB\nRssFile:\t4096 kB\nRssShmem:\t{} kB\nVmPTE:\t100 kB\nVmSwap:\t0 kB\n\
+             HugetlbPages:\t{} kB\n",
             (private + shared + 4) << 10,
             private << 10,
+            shared << 10,
             shared << 10,
         );
         fs::write(directory.join("status"), status).unwrap();
@@ -231,8 +234,8 @@ mod tests {
         assert_eq!((postgres.busiest.pid, (100.0 * postgres.share_of_busiest).round()), (6, 75.0));
         assert_eq!(
             (postgres.memory, postgres.page_tables),
-            (Bytes(134 << 20), Bytes(200 << 10)),
-            "shared memory and file pages once"
+            (Bytes(234 << 20), Bytes(200 << 10)),
+            "shared memory, a pool's pages and file pages once"
         );
         assert!(postgres.busy_cpus > 0.0 && programs[3].busy_cpus == 0.0, "{programs:?}");
     }

@@ -159,7 +159,9 @@ impl ObservedProgram {
         let times = heat.times_observed();
         let of_all = |observed: Bytes| Bytes((observed.0 as f64 * times) as u64);
         let walk_share = observation.share_of_walks(&plan, &estimator);
-        let (resident, huge) = (heat.rss, heat.huge_bytes());
+        let in_pool = heat.regions.iter().filter(|region| region.huge && region.obstacle == Some(Obstacle::Hugetlb));
+        let resident = heat.rss + Bytes(in_pool.count() as u64 * HUGE_PAGE);
+        let huge = heat.huge_bytes();
         let few = walk_share.is_some_and(|share| share < NOTICED);
         // What little is left beside huge pages needs no reason.
         let is_done = few && huge >= resident.share(MOSTLY_HUGE);
@@ -414,6 +416,16 @@ mod tests {
             ObservedProgram::of(&observation, |_| Estimator::of_model(WalkCost::UNCALIBRATED)).kept
         };
         assert_eq!((kept(4), kept(32)), (None, Some(Reason::Obstacle(Obstacle::Stack))));
+    }
+
+    #[test]
+    fn pages_of_a_pool_count_as_resident() {
+        let in_pool = |number| heat::Region { obstacle: Some(Obstacle::Hugetlb), ..huge(number, 0.0) };
+        let heat = Heat { rss: Bytes(HUGE_PAGE), ..heat_of((0..3).map(in_pool).collect()) };
+        let family = Family::alone(Bytes(0), heat.footprint());
+        let observation = Observation { heat, family, gauged: Gauged::default() };
+        let observed = ObservedProgram::of(&observation, |_| Estimator::of_model(WalkCost::UNCALIBRATED));
+        assert_eq!((observed.resident, observed.huge), (Bytes(4 * HUGE_PAGE), Bytes(3 * HUGE_PAGE)));
     }
 
     #[test]

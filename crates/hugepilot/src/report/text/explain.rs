@@ -17,6 +17,8 @@ use crate::report::{AfterRestart, Detail, ExplainReport, mapping_name};
 /// Mappings explained one by one, unless all are asked for.
 const MOST: usize = 8;
 const NAME_LIMIT: usize = 40;
+/// A forecast below that many percent is no advice to promote.
+const NOTICEABLE: f64 = 0.1;
 
 /// The explanation.
 pub fn explain(report: &ExplainReport, detail: Detail) -> String {
@@ -139,6 +141,9 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
         Forecast::Gain(..) if would_pay == Bytes(0) => {
             "no: no memory pays for the move, for the reasons below".to_owned()
         }
+        Forecast::Gain(gain, _) if gain.high < NOTICEABLE => {
+            format!("hardly: {would_pay} more would gain less than {NOTICEABLE} % of speed")
+        }
         Forecast::Gain(gain, from) => format!(
             "{would_pay} more on huge pages should gain {} ({cost}{})\n                    {}\
              `hugepilot promote {}{}` does it, `--dry-run` shows the plan",
@@ -253,6 +258,9 @@ mod tests {
         );
         let soon_gone = explain(&ExplainReport { doubt: Some(Doubt::NewMemory), ..report });
         assert!(soon_gone.contains("`hugepilot run --pages thp -- PROGRAM` starts it with new memory"), "{soon_gone}");
+        let nothing = GainPercent { low: 0.0, likely: 0.01, high: 0.04 };
+        let hardly = explain(&ExplainReport { forecast: Forecast::Gain(nothing, EstimatedFrom::Model), ..report });
+        assert!(hardly.contains("more would gain less than 0.1 % of speed"), "{hardly}");
         let idle = explain(&ExplainReport { forecast: Forecast::Idle, ..report });
         assert!(idle.contains("more huge pages?    unknown: the process used no CPU time"), "{idle}");
         let guest = explain(&ExplainReport { seems_virtual_machine: true, ..report });
