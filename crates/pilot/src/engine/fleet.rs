@@ -585,6 +585,8 @@ pub(super) mod tests {
         let long_ago = Instant::now().checked_sub(CENSUS * 2).expect("the machine runs longer");
         assert_eq!(small(Vec::new(), long_ago).finish(Instant::now()).too_small, Some(Bytes(5)));
         assert_eq!(small(Vec::new(), Instant::now()).finish(Instant::now()).too_small, None, "it hardly lived");
+        let large = Fleet { largest: Rules::default().min_size, ..small(Vec::new(), long_ago) };
+        assert_eq!(large.finish(Instant::now()).too_small, None, "it was only not observed in time");
         let mut seen = member(0, 0, 0);
         seen.scanned_at = Some(Instant::now());
         assert_eq!(small(vec![seen], long_ago).finish(Instant::now()).too_small, None);
