@@ -125,7 +125,9 @@ impl fmt::Display for FigureVerdict {
                 f.write_str("not resolvable here: what it is held against gained nothing in some round")
             }
             FigureVerdict::NoLargePages => f.write_str("not measured: not all of it was on large pages"),
-            FigureVerdict::NotMeasured => f.write_str("not measured: needs 6 rounds with every configuration named"),
+            FigureVerdict::NotMeasured => {
+                f.write_str("not measured: needs 6 rounds, or starts, with every configuration named")
+            }
         }
     }
 }

@@ -66,6 +66,7 @@ fn show(moment: &Moment) {
         family: Family::alone(Bytes(0), heat.footprint()),
         clearing: heat.clearing,
         forecast: pilot::forecast::Forecast::Idle,
+        basis: None,
         doubt: None,
         expectation: None,
     };

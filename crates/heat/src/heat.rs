@@ -31,6 +31,9 @@ pub struct Heat {
     pub window: Nanos,
     /// CPUs that the process kept busy during the window: 0.5 is half of one CPU. None if it could not be told.
     pub busy_cpus: Option<f64>,
+    /// The share of the time in which its threads were ready to run that they waited for a processor, 0 to 1; None if the kernel does not tell, or if
+    /// they were never ready.
+    pub waited_share: Option<f64>,
     /// Resident memory, hugetlb pages not counted (`VmRSS`).
     pub rss: Bytes,
     /// The process's mappings, ascending and disjoint.
@@ -359,6 +362,7 @@ pub struct Summary {
     pub clearing: Option<Clearing>,
     pub window: Nanos,
     pub busy_cpus: Option<f64>,
+    pub waited_share: Option<f64>,
     pub rss: Bytes,
     pub amount: SeenMemory,
     pub unobserved: Pages,
@@ -384,6 +388,7 @@ impl Heat {
             clearing: None,
             window: Nanos(0),
             busy_cpus: None,
+            waited_share: None,
             rss: Bytes(0),
             mappings: Vec::new(),
             regions: Vec::new(),
@@ -403,6 +408,7 @@ impl Heat {
             clearing: self.clearing,
             window: self.window,
             busy_cpus: self.busy_cpus,
+            waited_share: self.waited_share,
             rss: self.rss,
             amount: self.amount(),
             unobserved: self.pages_unobserved(),
@@ -481,6 +487,12 @@ impl Heat {
     /// Page walks a second of the whole process.
     pub fn walks_per_second(&self) -> f64 {
         self.amount().walks_per_second
+    }
+
+    /// Page walks a second on base pages: those that huge pages could still save.
+    pub fn walks_on_base_pages_per_second(&self) -> f64 {
+        let base = self.regions.iter().filter(|region| !region.huge);
+        base.map(|region| region.walks_per_second).sum::<f64>() * self.times_observed()
     }
 
     /// Page walks a second that are certain: all of them, where bits mean walks.

@@ -108,12 +108,10 @@ impl Tracker for IdlePage {
         let bits = |region: &Region| if region.huge { 1 } else { u64::from(region.walked_in_window) };
         // Once after marking, and once after the read that saw it.
         heat.cost.program = Nanos(2 * heat.regions.iter().map(bits).sum::<u64>() * price.0);
-        let (length, busy_cpus) = window.end(&self.root)?;
+        let ended = window.end(&self.root)?;
         rate::rate(&mut heat.regions, &read_counts);
-        rate::undo_slowdown(&mut heat.regions, busy_cpus);
-        heat.window = length;
-        heat.busy_cpus = Some(busy_cpus);
-        Ok(heat)
+        rate::undo_slowdown(&mut heat.regions, ended.busy_cpus);
+        Ok(ended.note(heat))
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {

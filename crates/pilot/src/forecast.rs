@@ -2,14 +2,13 @@
 //!
 //! Owns: the one way from an observation to a forecast, which all commands share. Never touches: memory placement, or how a forecast is worded.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use heat::units::{BASE_PAGE, Bytes, Nanos, PAGES_PER_REGION, Pages};
 use heat::{Heat, WalkCost, WalkShare};
 use hugepilot_os::stop::Stop;
 use kernel::Root;
-use kernel::process::{ProcessStatus, Stat, ThreadTime, thread_times};
+use kernel::process::{ProcessStatus, Stat, cpu_time};
 use kernel::target::Process;
 use observe::walk_cycles::WalkCycles;
 use observe::{ObserveError, ObserveOptions};
@@ -84,11 +83,11 @@ pub enum Doubt {
     NewMemory,
 }
 
-/// What the processor and the scheduler say about a process while it is observed.
+/// What the processor and the kernel count of a process while it is observed.
 pub struct Gauges {
     pid: u32,
     cycles: Option<WalkCycles>,
-    before: BTreeMap<u32, ThreadTime>,
+    had: Option<Nanos>,
     pages_before: Option<PagesMapped>,
     began: Instant,
 }
@@ -106,8 +105,6 @@ struct PagesMapped {
 pub struct Gauged {
     /// The share of the process's cycles in which a page walk was under way; None where the processor does not count them.
     pub walk_share: Option<WalkShare>,
-    /// The share of the time in which its threads were ready that they waited for a processor; None where the kernel does not say.
-    pub waited: Option<f64>,
     /// Page faults for each second of its CPU time; None if it used none.
     pub faults_per_cpu_second: Option<f64>,
     /// Pages that it mapped each second in place of others: page faults, less the growth of the most memory that it ever had. None if it has ended.
@@ -121,14 +118,14 @@ pub struct Observation {
     pub heat: Heat,
     /// The processes that share its memory.
     pub family: Family,
-    /// What the processor and the scheduler said meanwhile.
+    /// What was counted meanwhile.
     pub gauged: Gauged,
 }
 
 impl Forecast {
     /// The forecast of a plan.
     pub fn of(plan: &Plan, heat: &Heat, family: &Family, gauged: Gauged, estimator: &Estimator) -> Self {
-        if let Some(waited) = gauged.waited.filter(|&waited| waited > MOST_WAITED) {
+        if let Some(waited) = heat.waited_share.filter(|&waited| waited > MOST_WAITED) {
             return Forecast::Contended(waited);
         }
         ForecastBasis::of(plan, heat, family, gauged, &estimator.cost).gain().map_or(Forecast::Idle, |gain| {
@@ -179,7 +176,7 @@ impl ForecastBasis {
             saved: SavedWork::of(plan),
             busy_cpus: busy_cpus(heat),
             footprint_bytes: family.footprint,
-            waited_share: gauged.waited,
+            waited_share: heat.waited_share,
             cost: cost.with_unmapping(family.unmapped_share),
             stays: stays(plan, heat, gauged),
         }
@@ -233,24 +230,22 @@ impl Gauges {
 
     /// The same without the processor's counters, which take three descriptors for each thread: for who observes many programs of other users.
     pub fn of_kernel(pid: u32) -> Self {
-        let before = thread_times(&Root::host(), pid).unwrap_or_default();
-        Self { pid, cycles: None, before, pages_before: PagesMapped::of(pid), began: Instant::now() }
+        let had = cpu_time(&Root::host(), pid).ok();
+        Self { pid, cycles: None, had, pages_before: PagesMapped::of(pid), began: Instant::now() }
     }
 
     /// What they say so far.
     pub fn read(&mut self) -> Gauged {
-        let after = thread_times(&Root::host(), self.pid).unwrap_or_default();
-        let spent = spent_since(&self.before, &after);
+        let ran = self.had.zip(cpu_time(&Root::host(), self.pid).ok()).map(|(had, has)| has.saturating_sub(had));
         let pages = self.pages_before.zip(PagesMapped::of(self.pid));
         let faults = pages.map(|(before, now)| now.faults.saturating_sub(before.faults));
         let grown = pages.map(|(before, now)| now.resident.0.saturating_sub(before.resident.0));
         let elapsed = self.began.elapsed().as_secs_f64();
         Gauged {
             walk_share: self.cycles.as_mut().and_then(WalkCycles::share),
-            waited: waited_share(spent),
             faults_per_cpu_second: faults
-                .filter(|_| spent.ran > Nanos(0))
-                .map(|faults| faults as f64 / spent.ran.seconds()),
+                .zip(ran.filter(|&ran| ran > Nanos(0)))
+                .map(|(faults, ran)| faults as f64 / ran.seconds()),
             new_pages_per_second: faults
                 .zip(grown)
                 .map(|(faults, grown)| faults.saturating_sub(grown) as f64 / elapsed),
@@ -265,24 +260,6 @@ impl PagesMapped {
         let resident = ProcessStatus::read(&Root::host(), pid).ok()?.vm_hwm;
         Some(Self { faults, resident: Pages(resident.0 / BASE_PAGE) })
     }
-}
-
-/// The time of threads that lived at both moments.
-fn spent_since(before: &BTreeMap<u32, ThreadTime>, after: &BTreeMap<u32, ThreadTime>) -> ThreadTime {
-    let mut spent = ThreadTime { ran: Nanos(0), waited: Nanos(0) };
-    for (thread, now) in after {
-        if let Some(then) = before.get(thread) {
-            spent.ran += now.ran.saturating_sub(then.ran);
-            spent.waited += now.waited.saturating_sub(then.waited);
-        }
-    }
-    spent
-}
-
-/// The share of waiting in the time of threads; None if they were never ready to run.
-fn waited_share(spent: ThreadTime) -> Option<f64> {
-    let ready = (spent.ran + spent.waited).seconds();
-    (ready > 0.0).then(|| spent.waited.seconds() / ready)
 }
 
 impl Observation {
@@ -350,26 +327,14 @@ mod tests {
 
     use super::*;
 
-    fn time(ran: u64, waited: u64) -> ThreadTime {
-        ThreadTime { ran: Nanos(ran), waited: Nanos(waited) }
-    }
-
-    #[test]
-    fn waiting_is_told_of_threads_that_lived_all_the_time() {
-        let before = BTreeMap::from([(1, time(100, 50)), (2, time(7, 7))]);
-        let after = BTreeMap::from([(1, time(200, 350)), (3, time(1_000_000, 0))]);
-        assert_eq!(waited_share(spent_since(&before, &after)), Some(0.75));
-        assert_eq!(waited_share(spent_since(&before, &before)), None, "none of them was ready");
-    }
-
     #[test]
     fn a_program_without_a_processor_has_no_forecast() {
         let mut heat = heat_of(vec![region(0, 1e6, 0)]);
         heat.busy_cpus = Some(1.0);
         let (plan, family) = (Observation::plan_for(&heat), Family::alone(Bytes(0), Bytes(1 << 30)));
-        let of = |heat: &Heat, waited| {
-            let gauged = Gauged { waited, ..Gauged::default() };
-            Forecast::of(&plan, heat, &family, gauged, &Estimator::of_model(WalkCost::UNCALIBRATED))
+        let of = |heat: &Heat, waited_share| {
+            let heat = Heat { waited_share, ..heat.clone() };
+            Forecast::of(&plan, &heat, &family, Gauged::default(), &Estimator::of_model(WalkCost::UNCALIBRATED))
         };
         assert_eq!(of(&heat, Some(0.9)), Forecast::Contended(0.9));
         assert_eq!(of(&heat, Some(0.5)), of(&heat, None));
@@ -386,11 +351,11 @@ mod tests {
         heat.busy_cpus = Some(1.0);
         let (plan, family) = (Observation::plan_for(&heat), Family::alone(Bytes(0), Bytes(1 << 30)));
         let estimator = Estimator::of_model(WalkCost::UNCALIBRATED);
-        let of = |walk_share, waited, scattered| {
-            let mut heat = heat.clone();
+        let of = |walk_share, waited_share, scattered| {
+            let mut heat = Heat { waited_share, ..heat.clone() };
             heat.walks.scattered = scattered;
             let plan = Observation::plan_for(&heat);
-            let gauged = Gauged { waited, walk_share, ..Gauged::default() };
+            let gauged = Gauged { walk_share, ..Gauged::default() };
             Observation { heat, family, gauged }.share_of_walks(&plan, &estimator)
         };
         let gauged = Gauged::default();

@@ -242,18 +242,29 @@ pub fn count_of(number: u64, thing: &str) -> String {
 
 /// A rate to three digits: `0.25 /s`, `120 /s`, `4.50 k/s`, `12.3 M/s`.
 pub fn rate(per_second: f64) -> String {
-    let (scaled, unit) = match per_second {
-        rate if rate >= 999.5e6 => (rate / 1e9, "G"),
-        rate if rate >= 999.5e3 => (rate / 1e6, "M"),
-        rate if rate >= 999.5 => (rate / 1e3, "k"),
-        rate => (rate, ""),
+    let (number, unit) = three_digits(per_second);
+    format!("{number} {unit}/s")
+}
+
+/// A number to three digits: `120`, `4.50 k`, `12.3 M`.
+pub fn about(number: f64) -> String {
+    let (number, unit) = three_digits(number);
+    format!("{number} {unit}").trim_end().to_owned()
+}
+
+fn three_digits(number: f64) -> (String, &'static str) {
+    let (scaled, unit) = match number {
+        number if number >= 999.5e6 => (number / 1e9, "G"),
+        number if number >= 999.5e3 => (number / 1e6, "M"),
+        number if number >= 999.5 => (number / 1e3, "k"),
+        number => (number, ""),
     };
     let decimals = match scaled {
         whole if whole == 0.0 || whole >= 99.95 => 0,
         tens if tens >= 9.995 => 1,
         _ => 2,
     };
-    format!("{scaled:.decimals$} {unit}/s")
+    (format!("{scaled:.decimals$}"), unit)
 }
 
 /// A length of time in its largest whole unit: `12 s`, `3 min`, `5 h`, `2 d`.

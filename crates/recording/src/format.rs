@@ -38,6 +38,9 @@ pub(super) struct Observation {
     clearing: Option<Clearing>,
     window_ns: Nanos,
     busy_cpus: Option<f64>,
+    /// Absent in older recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waited_share: Option<f64>,
     rss_bytes: Bytes,
     page_tables_bytes: Bytes,
     cost: Cost,
@@ -96,6 +99,7 @@ impl Observation {
             clearing: heat.clearing,
             window_ns: heat.window,
             busy_cpus: heat.busy_cpus,
+            waited_share: heat.waited_share,
             rss_bytes: heat.rss,
             page_tables_bytes: moment.page_tables,
             cost: heat.cost,
@@ -120,6 +124,9 @@ impl Observation {
         if !(is_sound_bound(&self.walks) && self.sample.is_none_or(|sample| is_sound_sample(&sample))) {
             return Err("its page walks altogether are impossible".to_owned());
         }
+        if self.waited_share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+            return Err("its share of waiting is impossible".to_owned());
+        }
         let heat = Heat {
             pid: self.pid,
             address_space: None,
@@ -128,6 +135,7 @@ impl Observation {
             clearing: self.clearing,
             window: self.window_ns,
             busy_cpus: self.busy_cpus,
+            waited_share: self.waited_share,
             rss: self.rss_bytes,
             mappings,
             regions,

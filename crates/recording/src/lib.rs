@@ -199,6 +199,7 @@ mod tests {
     fn what_is_read_is_what_was_written() {
         let mut second = Heat { meaning: Meaning::Accessed, busy_cpus: None, ..mixed_heat() };
         second.regions.remove(0);
+        second.waited_share = Some(0.8);
         second.clearing = Some(clearing());
         second.mappings[1].shared = Some(MEMFD);
         second.mappings[0].spread_over_nodes = true;
@@ -209,6 +210,7 @@ mod tests {
             assert_eq!((read.at, read.page_tables, read.heat.rss), (written.at, written.page_tables, written.heat.rss));
             assert_eq!((read.heat.meaning, &read.heat.mappings), (written.heat.meaning, &written.heat.mappings));
             assert_eq!(read.heat.clearing, written.heat.clearing);
+            assert_eq!(read.heat.waited_share, written.heat.waited_share);
             let relative = read.heat.walks_per_second() / written.heat.walks_per_second();
             assert!((relative - 1.0).abs() < 1e-3, "{relative}");
         }

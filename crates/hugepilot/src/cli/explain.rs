@@ -54,15 +54,16 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
     let mut managers = MemoryManager::linked_into(&executable);
     managers.extend(MemoryManager::mapped(heat.mappings.iter().map(|mapping| mapping.name.as_str())));
     let forecast = observation.forecast(&plan, &estimator);
+    let basis = ForecastBasis::of(&plan, heat, &family, observation.gauged, &cost);
     let report = ExplainReport {
         heat,
         explanation: &explanation,
         family,
         forecast,
-        doubt: ForecastBasis::of(&plan, heat, &family, observation.gauged, &cost).doubt(forecast),
+        basis,
+        doubt: basis.doubt(forecast),
         after_restart: after_restart.filter(|restarted| restarted.would_pay > would_pay(&plan)),
         fault_share: observation.share_of_page_faults(&cost),
-        cost: cost.with_unmapping(family.unmapped_share),
         cost_from,
         walk_share: observation.gauged.walk_share,
         seems_virtual_machine: target.seems_virtual_machine(),

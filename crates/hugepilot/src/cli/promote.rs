@@ -13,7 +13,7 @@ use observe::ObserveError;
 use pilot::act::Outcome;
 use pilot::decide::{Decision, GuestMemory, Spent};
 use pilot::engine::{Pilot, Round, candidate};
-use pilot::forecast::{Doubt, Forecast, ForecastBasis, Gauged, Gauges};
+use pilot::forecast::{Forecast, ForecastBasis, Gauged, Gauges};
 use pilot::machine::{Machine, ensure_no_trial, require};
 
 use super::args::PromoteArgs;
@@ -105,24 +105,25 @@ fn show_plan(
     expectation: Option<Expectation>,
     args: &PromoteArgs,
 ) -> anyhow::Result<()> {
-    let (forecast, doubt) = forecast(process, round, gauged, args);
+    let (forecast, basis) = forecast(process, round, gauged, args);
     let report = PlanReport {
         plan: &round.plan,
         family: round.family,
         clearing: round.heat.clearing,
         forecast,
-        doubt,
+        basis: Some(basis),
+        doubt: basis.doubt(forecast),
         expectation,
     };
     terminal::print(&if args.json { json::plan(&report) } else { text::plan(&report) })
 }
 
-/// The forecast, and why it may be nothing.
-fn forecast(process: Process, round: &Round, gauged: Gauged, args: &PromoteArgs) -> (Forecast, Option<Doubt>) {
+/// The forecast, and what it rests on.
+fn forecast(process: Process, round: &Round, gauged: Gauged, args: &PromoteArgs) -> (Forecast, ForecastBasis) {
     let estimator = estimator(process, round.family.footprint, &args.forecast);
     let Round { plan, heat, family, .. } = round;
     let forecast = Forecast::of(plan, heat, family, gauged, &estimator);
-    (forecast, ForecastBasis::of(plan, heat, family, gauged, &estimator.cost).doubt(forecast))
+    (forecast, ForecastBasis::of(plan, heat, family, gauged, &estimator.cost))
 }
 
 /// What promoting should take, estimated from collapses of our own memory; None if nothing is promoted, or no collapse could be tried.

@@ -44,6 +44,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
                 Gauged::default(),
                 &Estimator::of_model(WalkCost::UNCALIBRATED),
             ),
+            basis: None,
             doubt: None,
             expectation: None,
         };

@@ -252,8 +252,8 @@ fn what_to_try(
         let basis = ForecastBasis::of(plan, heat, family, gauged, &estimator.cost);
         return Ok((round, Expected { forecast, by_model, basis }));
     }
-    let report =
-        PlanReport { plan, family: *family, clearing: heat.clearing, forecast, doubt: None, expectation: None };
+    let clearing = heat.clearing;
+    let report = PlanReport { plan, family: *family, clearing, forecast, basis: None, doubt: None, expectation: None };
     eprint!("{}", text::plan_of_nothing_done(&report));
     let pid = process.pid;
     bail!(

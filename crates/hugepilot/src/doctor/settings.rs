@@ -100,7 +100,7 @@ fn smaller_sizes(thp: &Thp) -> Option<HostCheck> {
     let told = |(setting, sizes): (&&str, &Vec<String>)| format!("{setting}: {}", sizes.join(", "));
     let found = by_setting.iter().map(told).collect::<Vec<_>>().join("; ");
     let meaning = if by_setting.keys().all(|setting| *setting == "never") {
-        "No memory is on pages between 4 KiB and 2 MiB by itself. hugepilot promotes to 2 MiB."
+        "The kernel gives anonymous memory no pages between 4 KiB and 2 MiB by itself. hugepilot promotes to 2 MiB."
     } else {
         "The kernel maps memory by these where 2 MiB do not fit or are not asked for; processors that join such pages in their TLB walk less. \
          `hugepilot explain` shows what is on them; hugepilot promotes to 2 MiB."

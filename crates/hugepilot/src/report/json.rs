@@ -135,6 +135,7 @@ pub fn plan(report: &PlanReport) -> String {
             expected_gain_percent: report.forecast.gain(),
             expected_gain_from: report.forecast.from(),
             expected_gain_doubt: report.doubt,
+            expected_from: report.basis,
             expected_seconds: report.expectation.map(|expectation| expectation.elapsed.seconds()),
             expected_longest_stall_ns: report.expectation.map(|expectation| expectation.longest_stall),
             decisions: &plan.decisions,
@@ -311,6 +312,7 @@ fn summary(summary: Summary) -> impl Serialize {
         clearing: summary.clearing.map(clearing),
         window_ns: summary.window,
         busy_cpus: summary.busy_cpus,
+        waited_share: summary.waited_share,
         rss_bytes: summary.rss,
         pages_present: summary.amount.present,
         pages_walked: summary.amount.walked,
@@ -358,6 +360,8 @@ fn moments(before: Option<Snapshot>, after: Option<Snapshot>) -> impl Serialize 
         page_tables_after_bytes: after.map(|snapshot| snapshot.page_tables),
         walks_before_per_second: before.and_then(|snapshot| snapshot.walks_per_second),
         walks_after_per_second: after.and_then(|snapshot| snapshot.walks_per_second),
+        busy_cpus_before: before.and_then(|snapshot| snapshot.busy_cpus),
+        busy_cpus_after: after.and_then(|snapshot| snapshot.busy_cpus),
     }
 }
 
@@ -366,7 +370,7 @@ mod tests {
     use heat::clearing::{ClearReason, Clearing};
     use heat::samples::{clearing, heat_of, mixed_heat};
     use heat::units::{Bytes, Nanos};
-    use heat::{Estimate, PageSizes, Reclaim, Sample, WalkCost, WalkShare};
+    use heat::{Estimate, PageSizes, Reclaim, Sample, WalkShare};
     use pilot::decide::GainPercent;
     use pilot::engine::Family;
     use pilot::explain::{Surroundings, explain as explain_heat};
@@ -416,6 +420,7 @@ mod tests {
             family: Family::alone(Bytes(0), Bytes(0)),
             clearing: None,
             forecast,
+            basis: None,
             doubt: None,
             expectation
         })));
@@ -484,15 +489,16 @@ mod tests {
         let smaller = vec![sizes; heat_of_all.regions.len()];
         let explanation = explain_heat(&heat_of_all, &plan, Some(&smaller), &Surroundings::default());
         let managers = [::launch::manager::MemoryManager::Jemalloc].into();
+        let basis = crate::report::trial_samples::forecast_basis();
         let explain_report = ExplainReport {
             heat: &heat_of_all,
             explanation: &explanation,
             family,
             forecast,
+            basis,
             doubt: Some(Doubt::NewMemory),
             after_restart: Some(AfterRestart { would_pay: Bytes(4 << 30), gain: forecast.gain() }),
             fault_share: Some(0.18),
-            cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",
             walk_share: Some(WalkShare { low: 0.1, high: 0.125 }),
             seems_virtual_machine: false,
@@ -508,7 +514,15 @@ mod tests {
         insta::assert_snapshot!(
             [
                 heat(&heat_of_all, Some(&smaller)),
-                super::plan(&PlanReport { plan: &plan, family, clearing, forecast, doubt: None, expectation: None }),
+                super::plan(&PlanReport {
+                    plan: &plan,
+                    family,
+                    clearing,
+                    forecast,
+                    basis: Some(basis),
+                    doubt: None,
+                    expectation: None
+                }),
                 promote(&PromoteReport { elapsed: Nanos(15), ..samples::promotion(&plan, &outcome) }),
                 give_back(&GiveBackReport { pid: 1, outcome: &outcome, before: AFTER, after, frees_empty_pages: None }),
                 run(&RunReport {

@@ -35,7 +35,7 @@ use std::path::Path;
 use heat::clearing::Clearing;
 use heat::statistics::Interval;
 use heat::units::{Bytes, Nanos, Slowdown};
-use heat::{Heat, Mapping, Snapshot, WalkCost, WalkShare};
+use heat::{Heat, Mapping, Snapshot, WalkShare};
 use launch::Prepared;
 use launch::cached_file::{CacheError, CachedFile};
 use launch::manager::MemoryManager;
@@ -158,6 +158,8 @@ pub struct PlanReport<'a> {
     pub clearing: Option<Clearing>,
     /// The speed that the program should gain.
     pub forecast: Forecast,
+    /// What that rests on; None for a recording, which does not tell all of it, and where nothing is promoted.
+    pub basis: Option<ForecastBasis>,
     /// Why that may be nothing.
     pub doubt: Option<Doubt>,
     /// What carrying it out should take; None if nothing was measured.
@@ -175,6 +177,8 @@ pub struct ExplainReport<'a> {
     pub family: Family,
     /// The speed that the plan should gain.
     pub forecast: Forecast,
+    /// What that rests on.
+    pub basis: ForecastBasis,
     /// Why that may be nothing.
     pub doubt: Option<Doubt>,
     /// What could be on huge pages if the program were restarted with its shared memory aligned, and after its files were read on huge pages; None if
@@ -182,9 +186,7 @@ pub struct ExplainReport<'a> {
     pub after_restart: Option<AfterRestart>,
     /// The share of its CPU time that page faults take at most which promoting does not save; None if they are few.
     pub fault_share: Option<f64>,
-    /// What a page walk costs.
-    pub cost: WalkCost,
-    /// Where that cost comes from, for people.
+    /// Where what a page walk costs comes from, for people.
     pub cost_from: &'static str,
     /// The share of the process's cycles in which a page walk was under way; None where the processor does not count them.
     pub walk_share: Option<WalkShare>,

@@ -34,10 +34,16 @@ use pilot::scope::PilotMode;
 use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
 
 /// Snapshots before and after a promotion.
-pub(super) const BEFORE: Snapshot =
-    Snapshot { walks_per_second: Some(12.5e6), rss: Bytes(3 << 30), huge: Bytes(2 << 20), page_tables: Bytes(6 << 20) };
+pub(super) const BEFORE: Snapshot = Snapshot {
+    walks_per_second: Some(12.5e6),
+    busy_cpus: Some(0.5),
+    rss: Bytes(3 << 30),
+    huge: Bytes(2 << 20),
+    page_tables: Bytes(6 << 20),
+};
 pub(super) const AFTER: Snapshot = Snapshot {
     walks_per_second: Some(125e3),
+    busy_cpus: Some(1.0),
     rss: Bytes((3 << 30) + (1 << 20)),
     huge: Bytes(3 << 30),
     page_tables: Bytes(60 << 10),

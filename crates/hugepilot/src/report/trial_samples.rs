@@ -62,27 +62,32 @@ pub(super) fn trial_after_own_pages(ratios: &[f64], share: f64) -> (Trial, Trial
     (Trial { own, ..trial }, verdict)
 }
 
+/// What a forecast rests on.
+pub(super) fn forecast_basis() -> ForecastBasis {
+    ForecastBasis {
+        saved: SavedWork {
+            walks_saved_per_second: 2e6,
+            base_walks_per_second: Some(2.1e6),
+            saved_share: Some(0.95),
+            most_times_as_often: 1.1,
+            certain_share: 0.9,
+            scattered_share: Some(0.95),
+            faults_saved_per_second: 0.0,
+        },
+        busy_cpus: Some(1.0),
+        footprint_bytes: Bytes(1 << 30),
+        waited_share: Some(0.01),
+        cost: WalkCost::UNCALIBRATED,
+        stays: None,
+    }
+}
+
 /// The report of a trial, told.
 pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&TrialReport) -> String) -> String {
     let expected = Expected {
         forecast: Forecast::Gain(GainPercent { low: 12.0, likely: 15.0, high: 25.0 }, EstimatedFrom::Model),
         by_model: Forecast::Gain(GainPercent { low: 12.0, likely: 15.0, high: 25.0 }, EstimatedFrom::Model),
-        basis: ForecastBasis {
-            saved: SavedWork {
-                walks_saved_per_second: 2e6,
-                base_walks_per_second: Some(2.1e6),
-                saved_share: Some(0.95),
-                most_times_as_often: 1.1,
-                certain_share: 0.9,
-                scattered_share: Some(0.95),
-                faults_saved_per_second: 0.0,
-            },
-            busy_cpus: Some(1.0),
-            footprint_bytes: Bytes(1 << 30),
-            waited_share: Some(0.01),
-            cost: WalkCost::UNCALIBRATED,
-            stays: None,
-        },
+        basis: forecast_basis(),
     };
     told(&TrialReport {
         pid: 4242,

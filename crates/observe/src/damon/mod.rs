@@ -81,14 +81,14 @@ impl Tracker for DamonTracker {
         let stretches = over_all(&scans);
         let kernel = session.cpu_time();
         drop(session);
-        let (length, busy_cpus) = watching.end(&self.root)?;
+        let ended = watching.end(&self.root)?;
         let space = self.space;
         let heat = self.survey.scan(target, options.most_regions, |region, entries| {
             warm(region, entries, space, &stretches);
             !region.walked.is_empty()
         })?;
         let cost = Cost { kernel, ..heat.cost };
-        Ok(Heat { cost, window: length, busy_cpus: Some(busy_cpus), ..heat })
+        Ok(ended.note(Heat { cost, ..heat }))
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {

@@ -37,7 +37,7 @@ use crate::page_walk::reach::Reach;
 use crate::page_walk::reader::{AttachedReader, PageTable, PageTableReader};
 use crate::page_walk::settle::{Asked, inquire};
 use crate::program_clock::ProgramClock;
-use crate::window::Window;
+use crate::window::{self, Window};
 use crate::{ObserveOptions, Tracker, reclaim, wait_until};
 use heat::Coverage;
 use heat::clearing::{ClearMethod, ClearPolicy, Clearing};
@@ -234,8 +234,8 @@ impl Tracker for PageWalk {
             watch.settle(next)?;
         }
         watch.see_out(window.started())?;
-        let (length, busy_cpus) = window.end(watch.root)?;
-        watch.heat(&batches, length, busy_cpus)
+        let ended = window.end(watch.root)?;
+        watch.heat(&batches, ended)
     }
 
     fn survey_growth(&mut self, target: &Target) -> Result<Heat, ObserveError> {
@@ -371,9 +371,9 @@ impl Watch<'_> {
         self.read_end_of_window()
     }
 
-    /// The combined result of all reads for a window of this length.
-    fn heat(mut self, batches: &[Vec<AddressRange>], window: Nanos, busy_cpus: f64) -> Result<Heat, ObserveError> {
-        let busy_cpus = self.keep_pace().unwrap_or(busy_cpus);
+    /// The combined result of all reads in the window.
+    fn heat(mut self, batches: &[Vec<AddressRange>], window: window::Ended) -> Result<Heat, ObserveError> {
+        let busy_cpus = self.keep_pace().unwrap_or(window.busy_cpus);
         self.account_for_bits();
         // Of all batches together: one may be nothing but what a stream comes to.
         passes::find(&mut self.regions, &self.read_counts);
@@ -381,11 +381,9 @@ impl Watch<'_> {
         let of_batches: Vec<Range<usize>> = batches.iter().map(|batch| self.indices(batch)).collect();
         let walks = self.bound_walks(&of_batches, busy_cpus);
         let pid = self.target.pid();
-        Ok(Heat {
+        Ok(window::Ended { busy_cpus, ..window }.note(Heat {
             address_space: self.address_space,
             clearing: Some(self.clearing),
-            window,
-            busy_cpus: Some(busy_cpus),
             rss: resident(self.root, pid)?,
             sample: self.reach.sample(&self.regions),
             regions: self.regions,
@@ -393,7 +391,7 @@ impl Watch<'_> {
             cost: self.cost,
             walks,
             ..Heat::blank(pid, TrackerKind::PageWalk, self.clearing.method.meaning())
-        })
+        }))
     }
 
     /// The regions of a batch.

@@ -132,14 +132,14 @@ impl Tracker for PerfMem {
         let window = Window::begin(&self.root, target.pid())?;
         let mut cost = Cost::default();
         let tally = self.sample(target, window.started() + options.window.duration(), stop, &mut cost)?;
-        let (length, busy_cpus) = window.end(&self.root)?;
+        let ended = window.end(&self.root)?;
         let mut heat =
             self.survey.scan(target, options.most_regions, |region, _| tally.has_samples_of(region.start))?;
-        tally.warm(&mut heat.regions, length);
+        tally.warm(&mut heat.regions, ended.length);
         cost.read += heat.cost.read;
         cost.reads += heat.cost.reads;
         cost.inspect = heat.cost.inspect;
-        Ok(Heat { window: length, busy_cpus: Some(busy_cpus), cost, ..heat })
+        Ok(ended.note(Heat { cost, ..heat }))
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {

@@ -63,17 +63,25 @@ pub(super) fn not_included(heat: &Heat, region: &Region, limits: &Limits) -> Opt
 
 /// Share of the process's CPU time that page walks take; at most 1, because the cost of a walk is a guess.
 pub(super) fn walk_share(heat: &Heat, walk_cost: Nanos) -> Option<f64> {
-    let busy = heat.busy_cpus.filter(|&cpus| cpus > 0.0)?;
-    Some((heat.walks_per_second() * walk_cost.seconds() / busy).min(1.0))
+    share_of_cpu_time(heat, heat.walks_per_second(), walk_cost)
 }
 
-/// Why all page walks together cost next to nothing; None if they may cost something.
+fn share_of_cpu_time(heat: &Heat, walks_per_second: f64, walk_cost: Nanos) -> Option<f64> {
+    let busy = heat.busy_cpus.filter(|&cpus| cpus > 0.0)?;
+    Some((walks_per_second * walk_cost.seconds() / busy).min(1.0))
+}
+
+/// Why all page walks that are left on base pages cost next to nothing together; None if they may cost something.
 pub(super) fn why_walks_are_cheap(heat: &Heat, walk_share: Option<f64>, limits: &Limits) -> Option<Reason> {
     let below = |share: f64| share < limits.min_walk_share;
     if walk_share.is_some_and(below) || entries_in_use(heat) < limits.tlb_entries {
         return Some(Reason::LivesInTlb);
     }
-    is_in_order(heat, walk_share).unwrap_or(false).then_some(Reason::InOrder)
+    if is_in_order(heat, walk_share).unwrap_or(false) {
+        return Some(Reason::InOrder);
+    }
+    let left = heat.walks_on_base_pages_per_second();
+    share_of_cpu_time(heat, left, limits.walk_cost).is_some_and(below).then_some(Reason::Covered)
 }
 
 /// Whether the walks go along addresses and cost next to nothing; None if the scan could not tell.

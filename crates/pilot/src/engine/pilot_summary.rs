@@ -111,8 +111,10 @@ impl PilotSummary {
 }
 
 pub(super) fn together(one: Snapshot, other: Snapshot) -> Snapshot {
+    let sum = |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one + other);
     Snapshot {
-        walks_per_second: one.walks_per_second.zip(other.walks_per_second).map(|(one, other)| one + other),
+        walks_per_second: sum(one.walks_per_second, other.walks_per_second),
+        busy_cpus: sum(one.busy_cpus, other.busy_cpus),
         rss: one.rss + other.rss,
         huge: one.huge + other.huge,
         page_tables: one.page_tables + other.page_tables,

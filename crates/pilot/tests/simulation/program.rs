@@ -8,7 +8,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use heat::samples::{MEMFD, at};
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, Nanos};
-use heat::{Cost, Growth, Heat, Mapping, Meaning, Object, Obstacle, PageSet, Region, Shared, TrackerKind, Walks};
+use heat::{Cost, Growth, Heat, Mapping, Meaning, Object, Obstacle, PageSet, Region, Shared, TrackerKind};
 use kernel::process::ProcessStatus;
 use kernel::target::Process;
 use launch::manager::MemoryManager;
@@ -281,20 +281,14 @@ impl Program {
         };
         let regions: Vec<Region> = self.areas.iter().map(|(&number, area)| area.region(number, 0, tells_use)).collect();
         Heat {
-            pid: self.process.pid,
             address_space: Some(self.address_space),
-            tracker: TrackerKind::PageWalk,
-            meaning: Meaning::Walked,
-            clearing: None,
             window,
             busy_cpus: Some(self.busy),
             rss: Bytes(self.rss()),
             mappings: vec![mapping],
             cost: Cost { kernel: Nanos(0), program: Nanos(regions.len() as u64 * 10_000), ..Cost::default() },
             regions,
-            walks: Walks::default(),
-            walked_by_others: 0,
-            sample: None,
+            ..Heat::blank(self.process.pid, TrackerKind::PageWalk, Meaning::Walked)
         }
     }
 }

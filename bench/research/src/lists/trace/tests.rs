@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos};
-use heat::{Cost, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
+use heat::{Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
 use recording::{Moment, Recorder};
 
 use super::super::pages::Class;
@@ -107,20 +107,11 @@ fn heat(walked: [u16; 2]) -> Heat {
         ..Region::blank(Address(number * HUGE_PAGE), Some(number as u32 - 1))
     };
     Heat {
-        pid: 1,
-        address_space: None,
-        tracker: TrackerKind::PageWalk,
-        meaning: Meaning::Walked,
-        clearing: None,
         window: Nanos(SECOND),
-        busy_cpus: None,
         rss: Bytes(512 << 10),
         mappings: vec![mapping(1, ""), mapping(2, "/lib/a.so")],
         regions: vec![region(1), region(2)],
-        cost: Cost::default(),
-        walks: Walks::default(),
-        walked_by_others: 0,
-        sample: None,
+        ..Heat::blank(1, TrackerKind::PageWalk, Meaning::Walked)
     }
 }
 

@@ -17,8 +17,8 @@ pub fn expectation(expectation: &Expectation, forecast: Option<Forecast>) -> Str
 
 pub(super) fn expected(expectation: &Expectation) -> String {
     format!(
-        "expect {}, {} of growth, about {} on a machine that does little else, longer on a busy one; meanwhile the program is to be slower by {} at \
-         most on average, in stalls of about {} (as collapses of memory of our own took)",
+        "expect {}, {} of growth, about {} on a machine that does little else, several times as long on a busy one; meanwhile the program is to be \
+         slower by {} at most on average, in stalls of about {} (as collapses of memory of our own took)",
         count_of(expectation.regions, "region"),
         expectation.growth,
         expectation.elapsed,

@@ -118,7 +118,10 @@ fn about(gain: GainPercent) -> String {
 
 fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
     let cost = match report.walk_share {
-        None => format!("at {} to {} a page walk, {}", report.cost.low(), report.cost.high(), report.cost_from),
+        None => {
+            let cost = report.basis.cost;
+            format!("at {} to {} a page walk, {}", cost.low(), cost.high(), report.cost_from)
+        }
         Some(share) => format!(
             "page walks were under way in {:.1} to {:.1} % of its time, from the processor's walk cycles",
             100.0 * share.low,
@@ -202,8 +205,8 @@ fn benefit(reason: Reason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use heat::WalkShare;
     use heat::samples::mixed_heat;
-    use heat::{WalkCost, WalkShare};
     use launch::manager::MemoryManager;
     use pilot::explain::{Surroundings, explain as explanation_of};
     use pilot::forecast::Doubt;
@@ -211,6 +214,7 @@ mod tests {
 
     use super::*;
     use crate::report::samples::mixed_plan;
+    use crate::report::trial_samples::forecast_basis;
 
     #[test]
     fn an_explanation_answers_both_questions() {
@@ -229,10 +233,10 @@ mod tests {
             explanation: &explanation,
             family: Family::alone(Bytes(80 << 10), Bytes(0)),
             forecast: Forecast::Gain(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }, EstimatedFrom::Model),
+            basis: forecast_basis(),
             doubt: None,
             after_restart: None,
             fault_share: None,
-            cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",
             walk_share: None,
             seems_virtual_machine: false,

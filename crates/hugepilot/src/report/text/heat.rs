@@ -18,6 +18,8 @@ const HOTTEST: usize = 10;
 const NAME_LIMIT: usize = 48;
 /// The share of pages walked within 100 ms from which one scan and the next may differ several times.
 const ROUGH_FROM: f64 = 0.8;
+/// A program that waits for a processor for a larger share of its ready time is read at moments that are not its own, and rates are rough.
+const MUCH_WAITING: f64 = 0.25;
 
 /// The heat summary. `smaller`: memory on huge pages below 2 MiB, where that is known.
 pub fn heat(heat: &Heat, smaller: Option<&PageSizes>, canvas: Canvas, detail: Detail) -> String {
@@ -79,7 +81,10 @@ fn how_sure(heat: &Heat) -> String {
     });
     let certain = (heat.meaning == Meaning::Accessed).then(|| format!("at least {at_least}"));
     let rough = is_rough(heat).then(|| "roughly: nearly all of it was walked before it was read".to_owned());
-    let told: Vec<String> = sampled.into_iter().chain(certain).chain(rough).collect();
+    let waited = heat.waited_share.filter(|&share| share > MUCH_WAITING).map(|share| {
+        format!("roughly: it waited for a processor {:.0} % of the time in which it was ready to run", 100.0 * share)
+    });
+    let told: Vec<String> = sampled.into_iter().chain(certain).chain(rough).chain(waited).collect();
     if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) }
 }
 
@@ -162,6 +167,17 @@ mod tests {
         let text = heat(&Heat { meaning: Meaning::Accessed, ..mixed_heat() }, None, PLAIN, Detail::Usual);
         assert!(text.contains("bits mean accessed: page walks are at most this. The TLB was flushed"), "{text}");
         assert!(!heat(&mixed_heat(), None, PLAIN, Detail::Usual).contains("accessed:"));
+    }
+
+    #[test]
+    fn rates_of_a_program_that_waits_for_processors_are_rough() {
+        let told = |waited_share| heat(&Heat { waited_share, ..mixed_heat() }, None, PLAIN, Detail::Usual);
+        assert!(
+            told(Some(0.47)).contains("roughly: it waited for a processor 47 % of the time"),
+            "{}",
+            told(Some(0.47))
+        );
+        assert_eq!(told(Some(0.2)), told(None));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use heat::Snapshot;
 use heat::units::{Bytes, Nanos};
 use pilot::act::Outcome;
 use pilot::decide::PlanReasons;
-use pilot::words::{count, count_of, mostly_kept, percent, rate, refusal};
+use pilot::words::{about, count, count_of, mostly_kept, percent, rate, refusal};
 
 /// The promotion: tried, applied and refused, then before and after.
 pub fn promote(report: &PromoteReport) -> String {
@@ -213,11 +213,7 @@ fn account(pid: u32, done: &str, outcome: &Outcome) -> Vec<String> {
 
 fn before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Vec<String> {
     let mut rows = Vec::new();
-    if let Some(walks) = before.walks_per_second {
-        let now = after.and_then(|after| after.walks_per_second);
-        let change = now.and_then(|now| relative(walks, now));
-        rows.push(row("page walks, about", rate(walks), now.map(rate), change));
-    }
+    rows.extend(walks_before_and_after(before, after));
     let mut size_row = |name, size: fn(&Snapshot) -> Bytes| {
         let (was, now) = (size(before), after.map(size));
         rows.push(row(name, was.to_string(), now.map(|now| now.to_string()), now.map(|now| grown(was, now))));
@@ -235,6 +231,17 @@ fn before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Vec<String> 
         lines.push("not observed again: a signal ended the command, or the process has ended".to_owned());
     }
     lines
+}
+
+/// A busier or a faster program walks more often by the clock, so CPU time is the measure wherever it is known.
+fn walks_before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Option<[String; 4]> {
+    let by_cpu_time = before.walks_per_cpu_second().zip(after.and_then(Snapshot::walks_per_cpu_second));
+    if let Some((was, now)) = by_cpu_time {
+        return Some(row("page walks per CPU second", about(was), Some(about(now)), relative(was, now)));
+    }
+    let walks = before.walks_per_second?;
+    let now = after.and_then(|after| after.walks_per_second);
+    Some(row("page walks, about", rate(walks), now.map(rate), now.and_then(|now| relative(walks, now))))
 }
 
 fn row(name: &str, before: String, after: Option<String>, change: Option<String>) -> [String; 4] {

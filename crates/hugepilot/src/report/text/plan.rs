@@ -193,6 +193,7 @@ mod tests {
             plan: &mixed_plan(),
             clearing: None,
             forecast,
+            basis: None,
             doubt: Some(Doubt::NewMemory),
             expectation
         }));
@@ -208,6 +209,7 @@ mod tests {
             plan: &plan_of_many,
             clearing: None,
             forecast: Forecast::Idle,
+            basis: None,
             doubt: None,
             expectation: None,
         });
