@@ -175,6 +175,8 @@ impl fmt::Display for Bytes {
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
+            ns if ns >= 99_950_000_000 => write!(f, "{:.0} s", self.seconds()),
+            ns if ns >= 9_995_000_000 => write!(f, "{:.1} s", self.seconds()),
             ns if ns >= 1_000_000_000 => write!(f, "{:.2} s", self.seconds()),
             ns if ns >= 1_000_000 => write!(f, "{:.1} ms", self.millis()),
             ns if ns >= 1_000 => write!(f, "{:.1} us", ns as f64 / 1e3),
@@ -482,6 +484,8 @@ mod tests {
         assert_eq!(Bytes(2 << 20).to_string(), "2 MiB");
         assert_eq!(Bytes(3 << 29).to_string(), "1.50 GiB");
         assert_eq!(Nanos(1_500_000).to_string(), "1.5 ms");
+        let seconds = [1.0, 9.994, 9.996, 99.94, 99.96, 754.3].map(|seconds| Nanos((seconds * 1e9) as u64).to_string());
+        assert_eq!(seconds, ["1.00 s", "9.99 s", "10.0 s", "99.9 s", "100 s", "754 s"]);
     }
 
     proptest! {
