@@ -67,7 +67,8 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     daemon.fleet.show(&daemon.pilot);
     // Start threads after that. The daemon can do without control socket and metrics, for example if /run is full or read-only.
     let _control = ControlServer::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
-    daemon.serve_metrics();
+    MetricsServer::change(&mut daemon.metrics, &daemon.shared_state, daemon.config.metrics.as_ref())
+        .unwrap_or_else(|error| say(error));
     say(begun(&args.config, &daemon.config));
     service::ready(&daemon.summary());
     daemon.run(&reload);
@@ -135,19 +136,20 @@ impl Daemon<'_> {
         service::ready(&self.summary());
     }
 
+    /// Goes on with another configuration. Whatever can fail comes first: an error changes nothing.
     fn change(&mut self, config: Config) -> anyhow::Result<()> {
-        self.pilot.change(settings(&config)?);
+        let settings = settings(&config)?;
+        // An address that was taken may be free by now.
+        if self.config.metrics != config.metrics || self.metrics.is_none() {
+            MetricsServer::change(&mut self.metrics, &self.shared_state, config.metrics.as_ref())?;
+        }
+        self.pilot.change(settings);
         if self.config.tracker != config.tracker {
             say("another tracker is taken at the next start only");
         }
         self.fleet.change(config.scope.clone(), rules(&config), Instant::now());
-        // An address that was taken may be free by now.
-        let serves_anew = self.config.metrics != config.metrics || self.metrics.is_none();
         let reclaims_otherwise = self.config.reclaim != config.reclaim;
         self.config = config;
-        if serves_anew {
-            self.serve_metrics();
-        }
         if reclaims_otherwise {
             self.change_reclaim();
         }
@@ -198,14 +200,6 @@ impl Daemon<'_> {
             work.store.iter_mut().for_each(|store| store.write(&state));
         }
         self.shared_state.show_reclaim(None);
-    }
-
-    fn serve_metrics(&mut self) {
-        // Free the old address before binding the new one.
-        self.metrics = None;
-        let start = |place| MetricsServer::start(self.shared_state.clone(), place);
-        let server = self.config.metrics.as_ref().map(start);
-        self.metrics = server.and_then(|server| server.inspect_err(|error| say(error)).ok());
     }
 
     fn summary(&self) -> String {

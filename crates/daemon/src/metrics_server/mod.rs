@@ -10,8 +10,11 @@ mod connection;
 mod place;
 mod request;
 
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -56,6 +59,11 @@ pub enum MetricsError {
          proxy with TLS and a password, carry them on", port = address.port()
     )]
     NotLoopback { address: std::net::SocketAddr },
+    #[error(
+        "cannot serve metrics on {place}: there is no directory {directory}. Create it (for one below /run, tmpfiles.d(5) does so at \
+         each boot), or write a path below /run/hugepilot", directory = directory.display()
+    )]
+    NoDirectory { place: MetricsPlace, directory: PathBuf },
     #[error("cannot serve metrics on {place}: {cause}; choose a port or a path that nobody else listens on")]
     Listen { place: MetricsPlace, cause: io::Error },
     #[error("cannot start the thread that serves metrics on {place}: {cause}")]
@@ -65,12 +73,16 @@ pub enum MetricsError {
 impl MetricsServer {
     /// Listens at a place; port 0 picks a free one.
     ///
-    /// Errors: the address is not a loopback address, it cannot be listened on, or the thread or its pipe cannot be created.
+    /// Errors: the address is not a loopback address, the directory of the socket is missing, the place cannot be listened on, or the thread or its
+    /// pipe cannot be created.
     pub fn start(shared_state: SharedState, place: &MetricsPlace) -> Result<Self, MetricsError> {
         if let MetricsPlace::Loopback(address) = *place
             && !address.ip().is_loopback()
         {
             return Err(MetricsError::NotLoopback { address });
+        }
+        if let Some(directory) = place.missing_directory() {
+            return Err(MetricsError::NoDirectory { place: place.clone(), directory: directory.to_owned() });
         }
         let unusable = |cause| MetricsError::Listen { place: place.clone(), cause };
         let (listener, place) = Listener::at(place).map_err(unusable)?;
@@ -80,6 +92,34 @@ impl MetricsServer {
         let mut counter = Counter::new(listener, ended, shared_state);
         let thread = serving.spawn(move || counter.serve()).map_err(failed)?;
         Ok(Self { place, end: Some(end), thread: Some(thread) })
+    }
+
+    /// Serves at another place, or nowhere, in place of `current`, which ends only when the new place is listened on.
+    ///
+    /// Errors: as [`MetricsServer::start`]; `current` goes on.
+    pub fn change(
+        current: &mut Option<Self>,
+        shared_state: &SharedState,
+        place: Option<&MetricsPlace>,
+    ) -> Result<(), MetricsError> {
+        if let (Some(server), Some(place)) = (&mut *current, place)
+            && server.changes_mode(place)
+        {
+            return Ok(());
+        }
+        *current = place.map(|place| Self::start(shared_state.clone(), place)).transpose()?;
+        Ok(())
+    }
+
+    /// Whether the place is the socket that it listens at; the socket then has the mode of that place.
+    fn changes_mode(&mut self, to: &MetricsPlace) -> bool {
+        let MetricsPlace::Socket { path, mode } = to else { return false };
+        let is_changed =
+            self.place.is_same_socket(to) && fs::set_permissions(path, Permissions::from_mode(*mode)).is_ok();
+        if is_changed {
+            self.place = to.clone();
+        }
+        is_changed
     }
 
     /// Where it listens.

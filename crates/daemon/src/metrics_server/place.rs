@@ -7,8 +7,10 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use hugepilot_os::run_directory::RUN_DIRECTORY;
 
 use crate::unix_socket;
 
@@ -27,6 +29,19 @@ pub enum MetricsPlace {
         /// Its mode, such as `0o660`.
         mode: u32,
     },
+}
+
+impl MetricsPlace {
+    /// The directory of a socket, if it is not there. `/run/hugepilot` is made when it is needed; any other may be a typing error.
+    pub(super) fn missing_directory(&self) -> Option<&Path> {
+        let Self::Socket { path, .. } = self else { return None };
+        path.parent().filter(|directory| *directory != Path::new(RUN_DIRECTORY) && !directory.is_dir())
+    }
+
+    /// Whether both are the same socket, whatever their modes.
+    pub(super) fn is_same_socket(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Socket { path, .. }, Self::Socket { path: other, .. }) if path == other)
+    }
 }
 
 impl FromStr for MetricsPlace {

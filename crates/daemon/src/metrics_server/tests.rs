@@ -241,3 +241,47 @@ fn a_socket_has_the_mode_that_was_asked_for_and_goes_with_the_server() {
     drop(server);
     assert!(!path.exists());
 }
+
+fn moved(server: &mut Option<MetricsServer>, place: &MetricsPlace) -> Result<(), String> {
+    MetricsServer::change(server, &SharedState::default(), Some(place)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_old_place_is_left_only_for_one_that_is_served() {
+    let ((_, first), (_, taken)) = (server(), server());
+    let before = first.place().clone();
+    let mut server = Some(first);
+    let error = moved(&mut server, taken.place()).unwrap_err();
+    assert!(error.contains(&taken.place().to_string()), "{error}");
+    let goes_on = server.as_ref().expect("it goes on");
+    assert_eq!(goes_on.place(), &before);
+    assert!(asked(goes_on, GET).starts_with("HTTP/1.1 200 "));
+    moved(&mut server, &"127.0.0.1:0".parse().unwrap()).unwrap();
+    assert!(asked(server.as_ref().unwrap(), GET).starts_with("HTTP/1.1 200 "));
+    let MetricsPlace::Loopback(before) = before else { panic!("it is an address") };
+    assert!(TcpStream::connect(before).is_err(), "the old place is left");
+    MetricsServer::change(&mut server, &SharedState::default(), None).unwrap();
+    assert!(server.is_none());
+}
+
+#[test]
+fn another_mode_of_a_socket_is_set_while_it_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("metrics.sock");
+    let place = |mode| MetricsPlace::Socket { path: path.clone(), mode };
+    let mut server = Some(MetricsServer::start(SharedState::default(), &place(0o600)).unwrap());
+    moved(&mut server, &place(0o660)).unwrap();
+    assert_eq!(server.as_ref().unwrap().place(), &place(0o660));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+    assert!(UnixStream::connect(&path).is_ok());
+}
+
+#[test]
+fn a_directory_that_is_missing_is_named_and_not_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("nodir");
+    let place = MetricsPlace::Socket { path: directory.join("metrics.sock"), mode: 0o600 };
+    let error = MetricsServer::start(SharedState::default(), &place).unwrap_err().to_string();
+    assert!(error.contains(&format!("no directory {}. Create it", directory.display())), "{error}");
+    assert!(!directory.exists());
+}

@@ -1,5 +1,6 @@
 //! Which processes a daemon pilots, and what it does when the configuration changes.
 
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use kernel::Root;
@@ -142,6 +143,10 @@ fn a_wrong_configuration_changes_nothing() {
     for text in wrong {
         daemon.reload(text, "the configuration stays as it was");
     }
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address");
+    daemon.reload(&format!("metrics = '{address}'\n{}", target(&[&program])), "the configuration stays as it was");
+    assert!(daemon.ask("status").stdout.contains(&format!("cannot serve metrics on {address}")));
     let said = daemon.said();
     for word in ["did you mean 'max-huge'?", "sets nothing", "give-back in line 1", "not TOML"] {
         assert!(said.contains(word), "'{word}' is missing: {said}");
