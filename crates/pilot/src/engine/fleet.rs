@@ -20,6 +20,7 @@ use crate::engine::client_budget::{ClientBudget, Room};
 use crate::engine::member::Member;
 use crate::engine::pilot::Pilot;
 use crate::engine::pilot_summary::PilotSummary;
+use crate::engine::requests::GaveBack;
 use crate::engine::shared::{add_others, huge_in_any};
 use crate::engine::shared_state::SharedState;
 use crate::engine::terms::KillsBefore;
@@ -95,8 +96,8 @@ pub struct Fleet {
     pub(super) began: Instant,
     /// When piloting ends in any case; None if that is not known.
     ends: Option<Instant>,
-    /// Processes asked to give back a moment ago.
-    pub(super) gave_back: BTreeMap<Process, Instant>,
+    /// Processes that gave back a moment ago, and were not piloted since.
+    pub(super) gave_back: BTreeMap<Process, GaveBack>,
     pub(super) kills_before: KillsBefore,
 }
 
@@ -199,6 +200,7 @@ impl Fleet {
             }
             let window = pilot.watch.window;
             pilot.watch.window = window.min(SHORTEST_WINDOW.max(Nanos(4 * window.0 / waiting)));
+            self.gave_back.remove(&process);
             self.shared_state.work_on(Some(process));
             let scanned = self.round(process, pilot);
             // This thread may use every processor again.

@@ -5,6 +5,7 @@
 
 mod churning;
 mod client;
+mod giving_back;
 mod machine;
 mod newcomer;
 mod program;
