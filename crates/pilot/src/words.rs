@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::decide::Reason;
-use crate::engine::shared_state::TargetHeldBack;
+use crate::engine::shared_state::{SlowedBy, TargetHeldBack};
 use crate::explain::Why;
 use crate::past_trials::EstimatedFrom;
 
@@ -174,6 +174,17 @@ pub fn held_back(why: HeldBack) -> &'static str {
         HeldBack::Pressure => "programs wait for memory (/proc/pressure/memory)",
         HeldBack::LittleAvailable => "little memory is available (MemAvailable)",
         HeldBack::NoContiguousMemory => "the last collapse found no contiguous memory",
+    }
+}
+
+/// What makes promoting slow at present, for people.
+pub fn slowed_by(limit: SlowedBy) -> &'static str {
+    match limit {
+        SlowedBy::MaxSlowdown => "by max-slowdown: what pays is promoted region by region, at the pace that it allows",
+        SlowedBy::BusyPrograms => {
+            "by busy programs: they wait for processors, memory or locks, and regions are promoted more slowly than max-slowdown allows"
+        }
+        SlowedBy::MaxCpu => "by max-cpu: scans are late until observing and deciding may take CPU time again",
     }
 }
 

@@ -38,6 +38,11 @@ impl Pacer {
         self.back_off.as_ref()?.holds(now)
     }
 
+    /// Whether programs waited, so that steps are further apart than they may have to be.
+    pub fn is_reduced(&self) -> bool {
+        self.throttle.is_reduced()
+    }
+
     /// How much a program may be slowed down.
     pub fn max_slowdown(&self) -> Slowdown {
         self.throttle.max()

@@ -68,6 +68,11 @@ impl Throttle {
         self.share
     }
 
+    /// Whether programs waited, so that collapses take less than is allowed.
+    pub fn is_reduced(&self) -> bool {
+        self.share < self.max.0 * OF_COLLAPSES
+    }
+
     /// The same for a program that may be slowed down by `own` at most.
     pub fn limited_to(self, own: Option<Slowdown>) -> Self {
         Self { share: own.map_or(self.share, |own| self.share.min(own.0 * OF_COLLAPSES)), ..self }
@@ -113,12 +118,15 @@ mod tests {
         let (mut throttle, most) = (Throttle::new(Slowdown(0.12)), 0.12 * OF_COLLAPSES);
         throttle.adapt(0.12);
         assert_eq!(throttle.share(), most, "as much as is allowed");
+        assert!(!throttle.is_reduced());
         throttle.adapt(0.13);
         assert_eq!(throttle.share(), most / 2.0);
+        assert!(throttle.is_reduced());
         (0..100).for_each(|_| throttle.adapt(1.0));
         assert_eq!(throttle.share(), most / 32.0, "it never ends for good");
         (0..15).for_each(|_| throttle.adapt(0.0));
         assert_eq!(throttle.share(), most);
+        assert!(!throttle.is_reduced());
     }
 
     proptest! {

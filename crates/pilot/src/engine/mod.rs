@@ -18,6 +18,7 @@ mod pilot;
 mod pilot_summary;
 mod quota;
 mod requests;
+mod serving_time;
 mod shared;
 pub mod shared_state;
 mod sharers;

@@ -182,6 +182,11 @@ impl<'a> Pilot<'a> {
         self.busy
     }
 
+    /// Whether regions are promoted more slowly than is allowed, because programs waited.
+    pub(super) fn is_pace_reduced(&self) -> bool {
+        self.pacer.is_reduced()
+    }
+
     /// Why no step may be taken at present; None if one may.
     pub(super) fn held_back(&self) -> Option<HeldBack> {
         self.pacer.held_back(self.now())

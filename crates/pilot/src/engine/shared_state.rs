@@ -4,7 +4,6 @@
 //! loop does with a request.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -18,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::Clients;
 use crate::decide::{Fairness, GainPercent, Reason};
+pub use crate::engine::serving_time::ServingTime;
 use crate::scope::{Assignment, Assignments, PilotMode};
 
 /// The most requests that wait for the loop; further ones are refused.
@@ -52,7 +52,7 @@ pub struct State {
     pub paused: bool,
     /// Since the pilot began.
     pub up_ns: Nanos,
-    /// Since these figures were taken: they are not while regions are promoted, which takes ten seconds at most.
+    /// Since these figures were taken: they are not while a program is scanned, or its regions are promoted.
     #[serde(default)]
     pub taken_ns_ago: Nanos,
     /// Since the loop was last seen to move on; None before the first step.
@@ -60,6 +60,9 @@ pub struct State {
     pub last_step_ns_ago: Option<Nanos>,
     /// Why nothing is promoted at present; None if nothing holds it back.
     pub held_back: Option<HeldBack>,
+    /// What makes promoting slow at present.
+    #[serde(default)]
+    pub slowed_by: Vec<SlowedBy>,
     /// Why the configuration stayed as it was at the last reload; None if it was read.
     #[serde(default)]
     pub reload_refused: Option<String>,
@@ -178,7 +181,7 @@ pub struct TargetState {
     pub promoted_bytes: Bytes,
     /// Memory growth that promoting took.
     pub growth_bytes: Bytes,
-    /// Memory that it may have on huge pages at present; None for no limit.
+    /// Memory that it may have on huge pages at present; None for no limit, and before it was first planned for.
     pub may_have_bytes: Option<Bytes>,
     /// Page walks a second at the last scan before anything was promoted; None until something is, and where an earlier daemon did that.
     pub walks_per_second_before: Option<f64>,
@@ -207,6 +210,18 @@ pub struct TargetState {
     pub mostly_kept: Option<Reason>,
     /// The last few actions, oldest first.
     pub last_decisions: Vec<DecisionState>,
+}
+
+/// What makes promoting slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlowedBy {
+    /// Regions wait for their turn, at the pace that the limit on slowdown allows.
+    MaxSlowdown,
+    /// Regions wait for their turn, at a lower pace, because programs waited for processors, memory or locks.
+    BusyPrograms,
+    /// Scans are late, because the CPU time for observing is spent.
+    MaxCpu,
 }
 
 /// Why nothing is promoted in one target.
@@ -300,24 +315,6 @@ pub struct SharedState {
     call: Stop,
     clients: Clients,
     serving_time: ServingTime,
-}
-
-/// CPU time of the threads that answer users. It is not charged to the budget for observing: otherwise whoever asks often enough ends that.
-#[derive(Clone, Debug, Default)]
-pub struct ServingTime {
-    spent_ns: Arc<AtomicU64>,
-}
-
-impl ServingTime {
-    /// Adds what a thread has spent.
-    pub fn add(&self, spent: Nanos) {
-        self.spent_ns.fetch_add(spent.0, Ordering::Relaxed);
-    }
-
-    /// Everything added so far.
-    pub fn total(&self) -> Nanos {
-        Nanos(self.spent_ns.load(Ordering::Relaxed))
-    }
 }
 
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 //!
 //! Owns: the translation into [`State`]. Never touches: the things it describes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heat::units::{Nanos, SizeOrShare};
 use kernel::target::Process;
@@ -14,9 +14,14 @@ use crate::engine::fleet::Fleet;
 use crate::engine::member::Member;
 use crate::engine::pilot::Pilot;
 use crate::engine::quota::huge_once;
-use crate::engine::shared_state::{BudgetState, ClientState, DecisionResult, DecisionState, State, TargetState};
+use crate::engine::shared_state::{
+    BudgetState, ClientState, DecisionResult, DecisionState, SlowedBy, State, TargetState,
+};
 use crate::engine::watching::Watching;
 use crate::scope::PilotMode;
+
+/// A scan that waits for this long is late.
+const LATE: Duration = Duration::from_secs(1);
 
 impl Fleet {
     /// The current state.
@@ -36,6 +41,7 @@ impl Fleet {
             taken_ns_ago: Nanos(0),
             last_step_ns_ago: None,
             held_back: self.shortage.or(pilot.held_back()),
+            slowed_by: self.slowed_by(pilot),
             frees_empty_pages: self.frees_empty_pages,
             budget: BudgetState {
                 max_huge_bytes,
@@ -51,6 +57,16 @@ impl Fleet {
             reclaim: None,
             reload_refused: None,
         }
+    }
+
+    fn slowed_by(&self, pilot: &Pilot<'_>) -> Vec<SlowedBy> {
+        let now = pilot.now();
+        let is_paced = self.members.values().any(Member::is_unfinished);
+        let by_pace = if pilot.is_pace_reduced() { SlowedBy::BusyPrograms } else { SlowedBy::MaxSlowdown };
+        let is_late = |process: &Process| self.members[process].next_scan + LATE <= now;
+        let waits_for_cpu = !pilot.can_afford_a_scan() && self.waiting(now).iter().any(is_late);
+        let by_cpu = waits_for_cpu.then_some(SlowedBy::MaxCpu);
+        is_paced.then_some(by_pace).into_iter().chain(by_cpu).collect()
     }
 
     fn clients(&self) -> Vec<ClientState> {

@@ -12,6 +12,7 @@ mod program;
 mod promises;
 mod resting;
 mod scenario;
+mod slowed;
 mod steps;
 
 use std::collections::BTreeMap;

@@ -27,7 +27,8 @@ const SHARE_AFTER: Nanos = Nanos(30_000_000_000);
 
 /// The state of a pilot with its targets and its last actions.
 pub fn status(state: &State) -> String {
-    let mut lines = vec![
+    let mut lines: Vec<String> = problems(state).collect();
+    lines.extend([
         format!(
             "{} for {}: {}, slowing programs down by {} at most, fairness by {}",
             doing(state),
@@ -38,6 +39,11 @@ pub fn status(state: &State) -> String {
         ),
         format!("huge pages   {}", huge_pages(state)),
         format!("growth       {} of memory, by promoting", state.budget.growth_bytes),
+    ]);
+    if state.frees_empty_pages == Some(false) {
+        lines.push("             this kernel frees none of it when huge pages are given back".to_owned());
+    }
+    lines.extend([
         format!(
             "CPU          {} since the start; observing and deciding may take {} of one",
             cpu(state.budget.cpu_ns, state.up_ns),
@@ -46,30 +52,31 @@ pub fn status(state: &State) -> String {
         format!("so far       {}", so_far(&state.counts)),
         format!("held back    {}", held_back(state)),
         String::new(),
-    ];
-    if state.frees_empty_pages == Some(false) {
-        lines.insert(3, "             this kernel frees none of it when huge pages are given back".to_owned());
-    }
-    lines.extend(hangs(state).or_else(|| is_old(state)));
-    lines.extend(targets(&state.targets));
+    ]);
+    lines.extend(is_old(state));
+    lines.extend(targets(state));
     lines.extend(clients(&state.clients));
     lines.extend(last_decisions(&state.targets));
     lines.extend(state.reclaim.as_ref().map(|reclaim| format!("\nreclaim      {}", super::reclaiming(reclaim))));
-    lines.extend(state.reload_refused.iter().map(|why| {
-        format!("\nthe configuration stayed as it was at the last reload: {}", printable(why, REFUSAL_LIMIT))
-    }));
     joined(lines)
 }
 
-/// Said of a daemon that seems to hang.
-fn hangs(state: &State) -> Option<String> {
-    let idle = state.last_step_ns_ago.filter(|idle| *idle > WORTH_A_WORD)?;
-    Some(format!("it has done nothing for {}: it hangs, or scans a process of terabytes\n", duration(idle)))
+/// What somebody should look after.
+fn problems(state: &State) -> impl Iterator<Item = String> {
+    let idle = state.last_step_ns_ago.filter(|idle| *idle > WORTH_A_WORD);
+    let hangs = idle.map(|idle| {
+        format!("the daemon has done nothing for {}: it hangs, or scans a process of terabytes\n", duration(idle))
+    });
+    let refused = state.reload_refused.as_ref().map(|why| {
+        format!("the configuration stayed as it was at the last reload: {}\n", printable(why, REFUSAL_LIMIT))
+    });
+    hangs.into_iter().chain(refused)
 }
 
 /// Said while the daemon promotes.
 fn is_old(state: &State) -> Option<String> {
-    let old = state.taken_ns_ago >= OLD && !state.paused;
+    let hangs = state.last_step_ns_ago.is_some_and(|idle| idle > WORTH_A_WORD);
+    let old = state.taken_ns_ago >= OLD && !state.paused && !hangs;
     old.then(|| {
         format!(
             "as of {}: the figures are taken again after the scan, or the promotion, that is under way\n",
@@ -157,11 +164,13 @@ fn held_back(state: &State) -> String {
     match state.held_back {
         _ if state.paused => "everything is paused; `hugepilot resume` ends that".to_owned(),
         Some(why) => words::held_back(why).to_owned(),
-        None => "by nothing".to_owned(),
+        None if state.slowed_by.is_empty() => "by nothing".to_owned(),
+        None => state.slowed_by.iter().map(|limit| words::slowed_by(*limit)).collect::<Vec<_>>().join("; "),
     }
 }
 
-fn targets(targets: &[TargetState]) -> Vec<String> {
+fn targets(state: &State) -> Vec<String> {
+    let State { targets, budget, .. } = state;
     if targets.is_empty() {
         return vec![NOBODY.to_owned()];
     }
@@ -176,7 +185,10 @@ fn targets(targets: &[TargetState]) -> Vec<String> {
         .right("page faults", |target| rate(target.faults_per_second))
         .right("page tables", |target| target.page_tables_bytes)
         .right("would gain", |target| or_dash(target.forecast.map(|forecast| would_gain(&forecast))))
-        .right("may have", |target| target.may_have_bytes.map_or("no limit".to_owned(), |most| most.to_string()))
+        .right("may have", |target| match target.may_have_bytes {
+            None if budget.max_huge_bytes.is_none() => "no limit".to_owned(),
+            may_have => or_dash(may_have),
+        })
         .right("last scan", |target| target.scanned_ns_ago.map_or("not yet".to_owned(), ago))
         .left("", |target| remark(target))
         .lines()
@@ -275,7 +287,8 @@ fn last_decisions(targets: &[TargetState]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use pilot::engine::shared_state::BudgetState;
+    use heat::HeldBack;
+    use pilot::engine::shared_state::{BudgetState, SlowedBy};
 
     use super::*;
     use crate::report::samples::pilot_state;
@@ -294,7 +307,7 @@ mod tests {
     #[test]
     fn a_daemon_that_does_nothing_is_told_to_hang() {
         let state = State { last_step_ns_ago: Some(Nanos(240_000_000_000)), ..pilot_state() };
-        assert!(status(&state).contains("it has done nothing for 4 min"), "{}", status(&state));
+        assert!(status(&state).starts_with("the daemon has done nothing for 4 min"), "{}", status(&state));
         assert!(!status(&pilot_state()).contains("done nothing"));
     }
 
@@ -334,9 +347,33 @@ mod tests {
         let state = State { held_back: None, ..pilot_state() };
         assert!(status(&state).contains("held back    by nothing\n"));
         let refused = status(&State { reload_refused: Some("no such key: `max-slowdwn`".to_owned()), ..pilot_state() });
-        assert!(refused.ends_with("stayed as it was at the last reload: no such key: `max-slowdwn`\n"), "{refused}");
+        let first = "the configuration stayed as it was at the last reload: no such key: `max-slowdwn`\n\npiloting for";
+        assert!(refused.starts_with(first), "{refused}");
         let paused = status(&State { paused: true, ..pilot_state() });
         assert!(paused.contains("held back    everything is paused; `hugepilot resume` ends that\n"), "{paused}");
+    }
+
+    #[test]
+    fn what_makes_promoting_slow_is_told_unless_nothing_is_promoted() {
+        let held_back = |held_back| {
+            let slowed_by = vec![SlowedBy::BusyPrograms, SlowedBy::MaxCpu];
+            let text = status(&State { held_back, slowed_by, ..pilot_state() });
+            text.lines().find(|line| line.starts_with("held back")).expect("it is told").to_owned()
+        };
+        let slow = held_back(None);
+        assert!(slow.contains("by busy programs: ") && slow.contains("; by max-cpu: "), "{slow}");
+        let stopped = held_back(Some(HeldBack::Pressure));
+        assert!(!stopped.contains("by max-cpu"), "{stopped}");
+    }
+
+    #[test]
+    fn what_a_target_may_have_is_unknown_until_it_is_divided() {
+        let mut state = pilot_state();
+        state.targets.truncate(1);
+        state.targets[0].may_have_bytes = None;
+        assert!(!status(&state).contains("no limit"), "{}", status(&state));
+        state.budget.max_huge_bytes = None;
+        assert!(status(&state).contains("no limit"), "{}", status(&state));
     }
 
     #[test]
