@@ -38,14 +38,24 @@ pub(crate) fn only_one(socket: &Path) -> anyhow::Result<Option<File>> {
         Err(Errno::WOULDBLOCK) => bail!("{}", another(&path)),
         Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }
-    if socket != Path::new(SOCKET) && UnixStream::connect(SOCKET).is_ok() {
-        say(format_args!(
-            "another hugepilot daemon serves {SOCKET}; where both pilot a program, they undo each other's work"
-        ));
-    }
+    beside(socket, Path::new(SOCKET)).iter().for_each(say);
     // For the message of a daemon that is refused; the lock itself needs no contents.
     let _unsaid = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
     Ok(Some(file))
+}
+
+/// What to say if another daemon serves the usual socket. It is not refused: the two may pilot different programs.
+fn beside(socket: &Path, usual: &Path) -> Option<String> {
+    let runs = socket != usual && UnixStream::connect(usual).is_ok();
+    runs.then(|| {
+        format!(
+            "another hugepilot daemon serves {}. Each keeps to its own limits only, so together they may take twice as much; in a program \
+             that both observe each sees too few page walks, and what one promotes the other may give back. Stop one (systemctl stop \
+             hugepilot), or name the programs of each in a [[never]] of the other; `hugepilot status --socket {}` shows this one",
+            usual.display(),
+            socket.display()
+        )
+    })
 }
 
 fn another(path: &Path) -> String {
@@ -54,4 +64,24 @@ fn another(path: &Path) -> String {
     format!(
         "another hugepilot daemon runs{pid}; `hugepilot status` shows it, and SIGHUP makes it read its configuration anew"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_beside_another_says_what_that_costs_and_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, usual) = (folder.path().join("own.sock"), folder.path().join("usual.sock"));
+        assert_eq!(beside(&own, &usual), None, "nobody listens there");
+        let _listener = UnixListener::bind(&usual).unwrap();
+        assert_eq!(beside(&usual, &usual), None, "the lock tells that");
+        let said = beside(&own, &usual).expect("another one listens");
+        for part in ["usual.sock. ", "twice as much", "[[never]]", "systemctl stop hugepilot", "own.sock` shows"] {
+            assert!(said.contains(part), "{part} is missing: {said}");
+        }
+    }
 }

@@ -38,4 +38,9 @@ pub enum Mistake {
          container, user below it"
     )]
     Nobody { section: &'static str, line: usize },
+    #[error(
+        "the [[target]] in line {line} names the same processes as that in line {first}, which comes first and counts: leave one out, \
+         or name fewer processes in the first"
+    )]
+    Again { line: usize, first: usize },
 }

@@ -21,12 +21,14 @@ use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 use observe::{ObserveOptions, TrackerChoice};
 use pilot::decide::{Allowance, Fairness};
-use pilot::scope::{Matcher, Pid, PilotMode, Rule, Scope};
+use pilot::scope::{Matcher, Pattern, Pid, PilotMode, Rule, Scope};
 
 /// The longest window of the daemon.
 const LONGEST_WINDOW: Nanos = Nanos(60_000_000_000);
 /// Without a configuration, programs with less memory are not observed.
 const OBSERVED_FROM: Bytes = Bytes(64 << 20);
+/// Bytes of a name of a file (`NAME_MAX`), which a process is named after, and of a unit.
+const LONGEST_NAME: usize = 255;
 /// The limit on a configuration file: hundreds of rules.
 const LONGEST: Bytes = Bytes(256 << 10);
 
@@ -57,6 +59,8 @@ pub struct Config {
     pub reclaim: Option<ReclaimOptions>,
     /// Which processes are piloted.
     pub scope: Scope,
+    /// Whether the file has no key, as while it is being written.
+    pub sets_nothing: bool,
 }
 
 impl Default for Config {
@@ -75,6 +79,7 @@ impl Default for Config {
             agents: false,
             reclaim: None,
             scope: Scope::new(Vec::new(), Vec::new()),
+            sets_nothing: true,
         }
     }
 }
@@ -90,11 +95,7 @@ impl Config {
     ///
     /// Errors: the file cannot be read, is longer than 256 KiB, or has a mistake; the error says in which line.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        Self::parse_file(path, &text_of(path)?)
-    }
-
-    fn parse_file(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        Self::parse(text).map_err(|mistake| ConfigError::Wrong { path: path.to_owned(), mistake })
+        Self::parse(&text_of(path)?).map_err(|mistake| ConfigError::Wrong { path: path.to_owned(), mistake })
     }
 
     /// Reads a configuration file to begin with. Where it gives nothing to do, or there is none at the default path, all programs are observed.
@@ -115,11 +116,10 @@ impl Config {
     ///
     /// Errors: as [`Config::read`], and one that sets nothing: an empty file, as while it is being replaced, must not end piloting.
     pub fn read_anew(path: &Path) -> Result<Self, ConfigError> {
-        let text = text_of(path)?;
-        if text.lines().map(str::trim_start).all(|line| line.is_empty() || line.starts_with('#')) {
-            return Err(ConfigError::Empty { path: path.to_owned() });
+        match Self::read(path)? {
+            Self { sets_nothing: true, .. } => Err(ConfigError::Empty { path: path.to_owned() }),
+            config => Ok(config.with_something_to_do()),
         }
-        Self::parse_file(path, &text).map(Self::with_something_to_do)
     }
 
     fn with_something_to_do(self) -> Self {
@@ -146,10 +146,10 @@ impl Config {
 
     /// Parses the text of a configuration.
     ///
-    /// Errors: the text is not TOML, has an unknown key or a bad value, or has a rule that names no process.
+    /// Errors: the text is not TOML, has an unknown key or a bad value, or has a rule that names no process, or none that no earlier rule names.
     pub fn parse(text: &str) -> Result<Self, Mistake> {
         let mut file = Section::of_file(text)?;
-        let mut config = Self::default();
+        let mut config = Self { sets_nothing: file.is_empty(), ..Self::default() };
         let mode = file.value("mode", parse_piloting_mode)?.unwrap_or_default();
         config.set_watching(&mut file)?;
         config.set_spending(&mut file)?;
@@ -163,7 +163,7 @@ impl Config {
         config.reclaim = file.table("reclaim")?.map(reclaim::options).transpose()?;
         let (targets, never) = (file.sections("target")?, file.sections("never")?);
         file.finish()?;
-        let rules = targets.into_iter().map(|target| rule(target, mode)).collect::<Result<_, _>>()?;
+        let rules = rules(targets, mode)?;
         let never = never.into_iter().map(never_rule).collect::<Result<_, _>>()?;
         Ok(Self { scope: Scope::new(rules, never), ..config })
     }
@@ -209,6 +209,21 @@ fn set<T>(place: &mut T, given: Option<T>) {
     }
 }
 
+/// The `[[target]]` tables. The first rule that matches a process counts, so that one for the same processes again would do nothing.
+fn rules(targets: Vec<Section<'_>>, for_all: PilotMode) -> Result<Vec<Rule>, Mistake> {
+    let lines: Vec<usize> = targets.iter().map(Section::line).collect();
+    let mut rules: Vec<Rule> = Vec::new();
+    for (target, &line) in targets.into_iter().zip(&lines) {
+        let rule = rule(target, for_all)?;
+        let covers = |earlier: &Rule| earlier.matcher == rule.matcher && (earlier.children || !rule.children);
+        if let Some(place) = rules.iter().position(covers) {
+            return Err(Mistake::Again { line, first: lines[place] });
+        }
+        rules.push(rule);
+    }
+    Ok(rules)
+}
+
 /// `for_all`: the mode of rules that name none.
 fn rule(mut section: Section<'_>, for_all: PilotMode) -> Result<Rule, Mistake> {
     let children = section.flag("children")?.unwrap_or(false);
@@ -229,10 +244,10 @@ fn never_rule(section: Section<'_>) -> Result<Matcher, Mistake> {
 fn matcher(mut section: Section<'_>, name: &'static str) -> Result<Matcher, Mistake> {
     let matcher = Matcher {
         pid: section.value("pid", parse_pid)?,
-        name: section.value("name", str::parse)?,
+        name: section.value("name", parse_name)?,
         exe: section.value("exe", str::parse)?,
         cgroup: section.value("cgroup", parse_cgroup)?,
-        unit: section.value("unit", str::parse)?,
+        unit: section.value("unit", parse_name)?,
         container: section.value("container", str::parse)?,
         user: section.value("user", str::parse)?,
     };
@@ -273,6 +288,13 @@ fn parse_mode(text: &str) -> Result<u32, String> {
 pub fn parse_weight(text: &str) -> Result<f64, String> {
     let weight = text.parse().ok().filter(|weight| (0.001..=1000.0).contains(weight));
     weight.ok_or_else(|| format!("'{text}' is not a weight: write a number from 0.001 to 1000, such as 2"))
+}
+
+fn parse_name(text: &str) -> Result<Pattern, String> {
+    match text.len() {
+        0..=LONGEST_NAME => text.parse(),
+        length => Err(format!("{length} bytes are no name: the longest of a file or a unit has {LONGEST_NAME}")),
+    }
 }
 
 fn parse_pid(text: &str) -> Result<Pid, String> {
@@ -324,7 +346,14 @@ mod tests {
         let min_size = Some(Rules::default().min_size);
         assert_eq!(
             set,
-            Config { metrics, min_size, reclaim: reclaim.clone(), scope: set.scope.clone(), ..Config::default() }
+            Config {
+                metrics,
+                min_size,
+                reclaim: reclaim.clone(),
+                scope: set.scope.clone(),
+                sets_nothing: false,
+                ..Config::default()
+            }
         );
         let ReclaimOptions { policies, drop_behind } = reclaim.expect("it is shown");
         assert_eq!(policies, ::reclaim::policy::Preset::Balanced.policies());
@@ -393,6 +422,7 @@ mod tests {
                 vec![Rule { matcher, children: true, weight: 2.0, mode: PilotMode::Observe }],
                 vec![never],
             ),
+            sets_nothing: false,
         };
         assert_eq!(Config::parse(text), Ok(expected));
     }
@@ -469,6 +499,27 @@ mod tests {
         assert!(Config::parse(&rules(256)).is_ok());
         let long = format!("[[target]]\nname = '{}'", "x".repeat(LONGEST.0 as usize));
         assert!(error(&long).len() < 200, "{}", error(&long));
+    }
+
+    #[test]
+    fn a_rule_that_an_earlier_one_covers_is_refused() {
+        let rule = "[[target]]\nname = 'a'\n";
+        let again = "the [[target]] in line 4 names the same processes as that in line 1, which comes first";
+        assert!(error(&format!("{rule}\n{rule}mode = 'observe'\n")).starts_with(again));
+        assert!(error(&format!("{rule}children = true\n{rule}")).starts_with(again), "children are no more processes");
+        for other in ["children = true\n", "user = 7\n"] {
+            assert!(Config::parse(&format!("{rule}{rule}{other}")).is_ok(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_no_longer_than_the_longest_of_a_file() {
+        let named = |key: &str, length| format!("[[target]]\n{key} = '{}'\n", "x".repeat(length));
+        for key in ["name", "unit"] {
+            assert!(Config::parse(&named(key, LONGEST_NAME)).is_ok());
+            let error = error(&named(key, LONGEST_NAME + 1));
+            assert!(error.starts_with(&format!("{key} in line 2: 256 bytes are no name")), "{error}");
+        }
     }
 
     #[test]

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use daemon::args::DaemonOptions;
+use daemon::config::Config;
 
 use super::TargetOptions;
 
 const CONFIG_EXAMPLES: &str = "\
 Examples:
   hugepilot config > /etc/hugepilot/hugepilot.toml         every key with its default, to be changed
-  hugepilot config --check /etc/hugepilot/hugepilot.toml
+  hugepilot config --check                                 is /etc/hugepilot/hugepilot.toml right?
+  hugepilot config --check ./try.toml
 
 Exit status of --check: 0 right, 1 wrong.";
 
@@ -38,8 +40,8 @@ Examples:
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(after_help = CONFIG_EXAMPLES)]
 pub struct ConfigArgs {
-    /// Say whether this configuration is right, in place of printing one
-    #[arg(long, value_name = "FILE")]
+    /// Say whether this configuration is right, in place of printing one; without FILE the daemon's
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = Config::PATH)]
     pub check: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
