@@ -238,6 +238,26 @@ fn depends(package: &str) -> Vec<String> {
     depends.trim_end().split(", ").filter_map(|each| Some(each.split_whitespace().next()?.to_owned())).collect()
 }
 
+/// Packs what git tracks, and the files that are new, as Debian's source package.
+const PACK_SOURCE: &str = r#"mkdir source && git -C "$1" -c "safe.directory=*" ls-files -z --cached --others --exclude-standard \
+    | tar --create --directory "$1" --null --files-from - | tar --extract --directory source
+    dpkg-source -Zgzip -z1 --build source"#;
+
+#[test]
+fn lintian_accepts_the_source() {
+    if !["lintian", "dpkg-source", "git"].into_iter().all(is_installed) {
+        return;
+    }
+    let folder = folder();
+    let mut pack = Command::new("bash");
+    pack.args(["-o", "errexit", "-o", "pipefail", "-c", PACK_SOURCE, "bash", SOURCES]).current_dir(folder.path());
+    run(&mut pack);
+    // How old a version of Debian's policy may be depends on the day.
+    let mut lintian = Command::new("lintian");
+    lintian.args(["--fail-on", "error,warning", "--suppress-tags", "ancient-standards-version", "--allow-root"]);
+    run(lintian.arg(folder.path().join(format!("hugepilot_{VERSION}.dsc"))));
+}
+
 #[test]
 fn lintian_finds_no_errors() {
     if !is_installed("lintian") {
