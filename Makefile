@@ -6,13 +6,16 @@ PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 # make install BUILT=DIR installs what was built in DIR, and builds nothing.
 BUILT :=
-PROGRAMS := $(or $(BUILT),target/release)
-INTO := $(DESTDIR)$(PREFIX)
+# These two are quoted for the shell, as their paths may have spaces.
+PROGRAMS := "$(or $(BUILT),target/release)"
+INTO := "$(DESTDIR)$(PREFIX)"
 LIBDIR := lib
 # `bin` on systems where the two are one.
 SBINDIR := sbin
 # STRIP= leaves symbols in.
 STRIP := -s
+# What installs the packages that a target needs. NEED=true installs none: the build of a package must not.
+NEED := scripts/need
 UNIT := lib/systemd/system/hugepilot.service
 # A private directory, where hugepilot searches for it.
 PRELOAD := lib/hugepilot/libhugepilot_preload.so
@@ -66,7 +69,7 @@ help: ## list the targets (default)
 .PHONY: demo
 demo: can-be-root deps-build ## memcached before and after, in a few minutes
 	cargo build --locked --release --no-default-features -p hugepilot -p hugepilot-bench
-	@scripts/need $(BENCH_NEEDS) || true
+	@$(NEED) $(BENCH_NEEDS) || true
 	@$(SUDO) scripts/demo
 
 .PHONY: build
@@ -93,7 +96,7 @@ memcached-test: build ## memcached with libhps: its own tests, and a client that
 
 .PHONY: python-test
 python-test: deps-rust ## the Python package, built and installed into target/python: its tests, its types, its format
-	@scripts/need gcc libc6-dev python3-venv
+	@$(NEED) gcc libc6-dev python3-venv
 	$(PYTHON) -m venv target/python
 	target/python/bin/pip install --quiet './python[test]'
 	cd python && $(PYTHON_TOOLS)/pytest
@@ -122,7 +125,7 @@ guest-test: deps-build deps-test ## live tests of promote --guest, with a guest 
 
 .PHONY: vm-unit
 vm-unit: deps-build deps-test ## the unit under systemd, on Debian's kernel in QEMU
-	@scripts/need systemd
+	@$(NEED) systemd
 	tests/vm/run unit
 
 .PHONY: image
@@ -140,13 +143,13 @@ kube-test: deps-build ## the agent's own tests, then containers under Podman, an
 	cargo clippy --locked -p hugepilot-kube --all-targets -- -D warnings
 	cargo test --locked -p hugepilot-kube
 	cargo build --locked --release -p hugepilot
-	@scripts/need $(KUBE_NEEDS)
+	@$(NEED) $(KUBE_NEEDS)
 	$(SUDO) tests/kube/engine
 	$(SUDO) tests/kube/run
 
 .PHONY: windows
 windows: deps-windows-target ## the parts of hugepilot that run on Windows, in target/x86_64-pc-windows-gnu/release
-	@scripts/need gcc-mingw-w64-x86-64
+	@$(NEED) gcc-mingw-w64-x86-64
 	cargo build --locked --release --target $(WINDOWS_TARGET) -p hps -p hugepilot-sort
 	cargo build --locked --release --target $(WINDOWS_TARGET) -p hugepilot-windows --features program
 	@cd target/$(WINDOWS_TARGET)/release && ls "$$PWD"/hugepilot.exe "$$PWD"/hugepilot-sort.exe "$$PWD"/hps.dll "$$PWD"/libhps.a
@@ -157,14 +160,14 @@ windows-test: deps-windows ## the parts that run on Windows, under Wine
 
 .PHONY: vm-idle-page
 vm-idle-page: deps-build deps-test ## live tests on a kernel with idle page tracking, built first (five minutes); TEST=idle_page::NAME
-	@scripts/need $(KERNEL_NEEDS)
+	@$(NEED) $(KERNEL_NEEDS)
 	kernel=$$(tests/vm/kernel) && KERNEL=$$kernel tests/vm/run $(TEST)
 
 .PHONY: bench
 bench: can-be-root build ## the published figures of real programs; takes hours and keeps raw results in bench/runs
-	@scripts/need $(BENCH_NEEDS)
-	@scripts/need $(PEER_NEEDS) || true
-	@scripts/need $(SERVER_NEEDS) || true
+	@$(NEED) $(BENCH_NEEDS)
+	@$(NEED) $(PEER_NEEDS) || true
+	@$(NEED) $(SERVER_NEEDS) || true
 	@echo "The published figures take several hours in all; each part says how long it takes, or shows how far it is."
 	@echo "Leave the machine alone meanwhile. 'target/release/hugepilot-bench WORKLOAD --quick' takes minutes, and is a quick check."
 	$(BENCH) memcached --keep
@@ -260,22 +263,22 @@ install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, comple
 
 .PHONY: uninstall
 uninstall: ## remove it
-	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot $(SBINDIR)/hugepilotd $(UNIT) $(RULES) $(SCRAPE) $(DASHBOARDS)/*.json share/hugepilot/grafana.json $(SCHEMA) $(PRELOAD) include/hps.h \
+	! [ -d $(INTO) ] || { cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot $(SBINDIR)/hugepilotd $(UNIT) $(RULES) $(SCRAPE) $(DASHBOARDS)/*.json share/hugepilot/grafana.json $(SCHEMA) $(PRELOAD) include/hps.h \
 	  $(LIBDIR)/libhps.so.$(VERSION) $(LIBDIR)/libhps.so.0 $(LIBDIR)/libhps.so $(LIBDIR)/libhps.a $(LIBDIR)/pkgconfig/hps.pc \
 	  share/man/man1/hugepilot.1 share/man/man1/hugepilot-*.1 share/man/man3/hps.3 $(HPS_FUNCTIONS:%=share/man/man3/%.3) share/man/man5/hugepilot.toml.5 share/man/man8/hugepilotd.8 \
 	  $(BASH_COMPLETIONS)/hugepilot $(ZSH_COMPLETIONS)/_hugepilot $(FISH_COMPLETIONS)/hugepilot.fish \
-	  $(BASH_COMPLETIONS)/hugepilotd $(ZSH_COMPLETIONS)/_hugepilotd $(FISH_COMPLETIONS)/hugepilotd.fish
+	  $(BASH_COMPLETIONS)/hugepilotd $(ZSH_COMPLETIONS)/_hugepilotd $(FISH_COMPLETIONS)/hugepilotd.fish; }
 	for each in $(DASHBOARDS) share/hugepilot lib/hugepilot; do \
 	  ! [ -d $(INTO)/$$each ] || $(INSTALL_SUDO) rmdir --ignore-fail-on-non-empty $(INTO)/$$each; done
 
 .PHONY: deb
 deb: programs ## Debian packages of what `make install` installs: command, daemon, libhps, its development files; the last lines say where
-	@scripts/need $(PACKAGE_NEEDS)
+	@$(NEED) $(PACKAGE_NEEDS)
 	@scripts/deb target/release
 
 .PHONY: package-test
 package-test: can-be-root programs ## the Debian packages in a clean Debian: installed by apt, run, purged; downloads 100 MB
-	@scripts/need $(PACKAGE_NEEDS) debootstrap
+	@$(NEED) $(PACKAGE_NEEDS) debootstrap
 	packages=$$(scripts/deb target/release) && $(SUDO) tests/package/chroot $$packages
 
 .PHONY: msrv
@@ -295,17 +298,17 @@ deps-rust:
 
 .PHONY: deps-build
 deps-build: deps-rust
-	@scripts/need $(BUILD_NEEDS)
+	@$(NEED) $(BUILD_NEEDS)
 
 .PHONY: deps-test
 deps-test:
-	@scripts/need $(TEST_NEEDS)
-	@scripts/need $(BROWSER) || echo "Without a browser the tests of the HTML page say that they skip."
-	@scripts/need $(PACKAGE_NEEDS) lintian groff-base || echo "Without them the tests of the package and of its manual say that they skip."
+	@$(NEED) $(TEST_NEEDS)
+	@$(NEED) $(BROWSER) || echo "Without a browser the tests of the HTML page say that they skip."
+	@$(NEED) $(PACKAGE_NEEDS) lintian groff-base || echo "Without them the tests of the package and of its manual say that they skip."
 
 .PHONY: deps-windows
 deps-windows: deps-windows-target
-	@scripts/need $(WINDOWS_NEEDS)
+	@$(NEED) $(WINDOWS_NEEDS)
 
 .PHONY: deps-windows-target
 deps-windows-target: deps-rust
@@ -320,7 +323,7 @@ deps-lint: deps-rust
 
 .PHONY: deps-fuzz
 deps-fuzz: deps-rust
-	@scripts/need g++
+	@$(NEED) g++
 	@cargo +nightly --version > /dev/null 2>&1 || rustup toolchain install nightly --profile minimal \
 	  || { echo "a nightly Rust is missing, and rustup could not install it (see above)" >&2; exit 1; }
 	@cargo +nightly fuzz --version > /dev/null 2>&1 || cargo install --locked cargo-fuzz \

@@ -92,17 +92,20 @@ fn what_make_installs_it_removes_and_nothing_else() {
     if !is_installed("make") {
         return;
     }
-    let (built, destination) = (built(), folder());
-    let (built, prefix) = (built.path(), destination.path().join("opt/pilot"));
+    let (built, folder) = (built(), folder());
+    let (built, destination) = (built.path(), folder.path().join("with a space"));
+    let prefix = destination.join("opt/pilot");
+    make("uninstall", built, &destination);
+    assert!(!destination.exists(), "there was nothing to remove");
     // Other software's files, with names as similar as possible.
     for strange in ["bin/pilot", "lib/libhps-tools.so", "share/man/man1/huge.1", "share/zsh/site-functions/_huge"] {
         let strange = prefix.join(strange);
         fs::create_dir_all(strange.parent().unwrap()).unwrap();
         fs::write(strange, "").unwrap();
     }
-    let before = tree(destination.path());
+    let before = tree(&destination);
 
-    make("install", built, destination.path());
+    make("install", built, &destination);
     let version = run(Command::new(prefix.join("bin/hugepilot")).arg("--version"));
     assert_eq!(version, format!("hugepilot {VERSION}\n"));
     let version = run(Command::new(prefix.join("sbin/hugepilotd")).arg("--version"));
@@ -133,12 +136,12 @@ fn what_make_installs_it_removes_and_nothing_else() {
         assert!(fs::metadata(prefix.join(file)).is_ok_and(|file| file.len() > 0), "{file}");
     }
 
-    make("uninstall", built, destination.path());
-    let after = tree(destination.path());
+    make("uninstall", built, &destination);
+    let after = tree(&destination);
     assert_eq!(before.difference(&after).collect::<Vec<_>>(), Vec::<&PathBuf>::new(), "was somebody else's");
     // Directories that programs share may remain.
     let ours =
-        |path: &&PathBuf| !destination.path().join(path).is_dir() || path.to_string_lossy().contains("hugepilot");
+        |path: &&PathBuf| !destination.join(path).is_dir() || path.to_string_lossy().contains("hugepilot");
     assert_eq!(after.difference(&before).filter(ours).collect::<Vec<_>>(), Vec::<&PathBuf>::new(), "stays");
 }
 
@@ -230,6 +233,19 @@ fn packages(built: &Path) -> Option<Vec<String>> {
     let expected = PACKAGES.map(|name| format!("{}/{name}_{VERSION}_amd64.deb", built.display()));
     assert_eq!(made, expected.iter().map(String::as_str).collect(), "it says where they are");
     Some(expected.to_vec())
+}
+
+#[test]
+fn building_a_package_installs_nothing() {
+    if !is_installed("dpkg-architecture") || !is_installed("make") {
+        return;
+    }
+    let rules = format!("{SOURCES}/debian/rules");
+    let mut dry_run = Command::new("make");
+    dry_run.args(["-C", SOURCES, "--dry-run", "--file", &rules, "override_dh_auto_build", "override_dh_auto_install"]);
+    let commands = run(&mut dry_run);
+    assert!(commands.contains("cargo build") && commands.contains("install -D"), "{commands}");
+    assert!(!commands.contains("scripts/need"), "{commands}");
 }
 
 /// The names of what a package depends on.
