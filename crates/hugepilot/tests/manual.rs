@@ -123,6 +123,28 @@ fn pages_are_well_formed_and_say_what_the_help_says() {
 }
 
 #[test]
+fn pages_say_what_the_exit_status_of_their_command_means() {
+    let folder = manual();
+    for (page, words, status, meaning) in [
+        ("hugepilot-doctor", "doctor", 0, "whatever is missing"),
+        ("hugepilot-config", "config", 0, "was printed"),
+        ("hugepilot-config", "config --check /no/such/file", 1, "or cannot be read"),
+        ("hugepilot-status", "status --socket /no/such/socket", 1, "No daemon answers"),
+        ("hugepilot-replay", "replay /no/such/file", 1, "could not be read"),
+        ("hugepilot-run", "run --pages thp -- sh -c exit\u{a0}7", 7, "The program\\*(Aqs own."),
+        ("hugepilot-pool-set", "pool set", 2, "Wrong usage"),
+    ] {
+        let words = words.split(' ').map(|word| word.replace('\u{a0}', " "));
+        let ran = Command::new(env!("CARGO_BIN_EXE_hugepilot")).args(words).output().expect("it starts");
+        assert_eq!(ran.status.code(), Some(status), "{page}: {ran:?}");
+        let text = fs::read_to_string(folder.path().join(format!("man1/{page}.1"))).unwrap();
+        let (_, told) = text.split_once("\n.SH \"EXIT STATUS\"\n").expect("every page has it");
+        assert!(told.contains(&format!("\n\\fB{status}\\fR\n")) || status == 7, "{told}");
+        assert!(told.contains(meaning), "{told}");
+    }
+}
+
+#[test]
 fn bash_completes_commands_and_options() {
     let folder = manual();
     let completed = |typed: &[&str]| -> Option<BTreeSet<String>> {

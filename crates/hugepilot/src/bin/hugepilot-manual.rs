@@ -51,11 +51,113 @@ const ENVIRONMENT: [(&str, &str); 3] = [
     ("RUST_LOG", "Which events are logged on standard error, such as `info` or `pilot=debug`; warnings by default."),
     ("COMPLETE", "Set by the completions of shells."),
 ];
-const EXIT_STATUS: [(&str, &str); 3] =
-    [("0", "Done."), ("1", "An error, which standard error tells."), ("2", "Wrong usage.")];
-/// Of `hugepilot run`.
-const EXIT_STATUS_OF_RUN: [(&str, &str); 3] = [
-    ("3", "The program succeeded, and less than `--require` was on huge pages."),
+const WRONG_USAGE: (&str, &str) = ("2", "Wrong usage.");
+/// What 0 and 1 mean of each command, except `hugepilot run`.
+const EXIT_STATUS: [(&str, &str, &str); 26] = [
+    ("hugepilot", "The command did its work; its own page says what that is.", "An error, which standard error tells."),
+    ("hugepilot-scan", "Programs were observed, whether any of them would gain or not.", "Nothing could be observed."),
+    (
+        "hugepilot-heat",
+        "The program was observed.",
+        "It could not be observed, or a signal came before the first observation.",
+    ),
+    (
+        "hugepilot-explain",
+        "Every program named was explained, whether huge pages would help it or not.",
+        "At least one could not be explained; of several, the others were.",
+    ),
+    (
+        "hugepilot-promote",
+        "Something was promoted, or there was nothing to promote.",
+        "An error, the kernel refused every region of a program, or a signal came, and what was promoted by then stays. Of several programs one \
+         suffices, and the others were promoted.",
+    ),
+    (
+        "hugepilot-trial",
+        "Something was measured until it was known or time was up, whatever the answer is.",
+        "Nothing could be tried, or the trial ended early: the program ended or did too little, or a signal came. Memory is on what it was found on, \
+         or an error says that it is not.",
+    ),
+    (
+        "hugepilot-give-back",
+        "Something was given back, or nothing was promoted.",
+        "An error, the kernel refused more regions than were given back, or a signal came. Of several programs one suffices, and the others were \
+         given back.",
+    ),
+    ("hugepilot-attach", "The programs or `--for` ended, or a signal ended it.", "It could not begin."),
+    ("hugepilot-status", "A daemon answered.", "No daemon answers at the socket."),
+    (
+        "hugepilot-pause",
+        "The daemon has paused all that was named.",
+        "No daemon answers, or it refused one of them; those before it are paused.",
+    ),
+    (
+        "hugepilot-resume",
+        "The daemon has resumed all that was named.",
+        "No daemon answers, or it refused one of them; those before it are resumed.",
+    ),
+    ("hugepilot-fleet", "The command did its work.", "An error, which standard error tells."),
+    (
+        "hugepilot-fleet-trial",
+        "Replicas were compared, whatever the answer is.",
+        "Prometheus does not answer, or knows no replica on trial.",
+    ),
+    ("hugepilot-pool", "The pools were shown.", "They could not be read."),
+    (
+        "hugepilot-pool-set",
+        "Every pool has the pages wanted, or `--dry-run` showed what would be done.",
+        "A pool has other pages than wanted, the kernel refused, or a signal came; what was reached stays.",
+    ),
+    (
+        "hugepilot-pool-persist",
+        "The files were shown or, with `--apply`, written.",
+        "Nothing would last, or a file could not be written; those before it are.",
+    ),
+    ("hugepilot-pool-mount", "The pool is mounted.", "It is not."),
+    ("hugepilot-pool-unmount", "The pool is unmounted.", "It is not."),
+    (
+        "hugepilot-reclaim",
+        "`--for` ended or a signal ended it, or `--status` or `--dry-run` was answered.",
+        "It could not begin, or had to end early; the kernel's settings are restored.",
+    ),
+    (
+        "hugepilot-record",
+        "Something was recorded, until `--for` or the program ended, or a signal came.",
+        "Nothing was recorded, or recording ended early by an error; what was recorded by then stays.",
+    ),
+    (
+        "hugepilot-replay",
+        "The recording was shown; one that is cut off is shown as far as it goes.",
+        "It could not be read, or has no such observation.",
+    ),
+    (
+        "hugepilot-cache",
+        "Every file was read and something is on huge pages or, with `--drop`, every file was dropped.",
+        "A file was left as it was, no huge page was obtained, the files do not fit, or a signal came; what was read stays.",
+    ),
+    ("hugepilot-color", "The command did its work.", "An error, which standard error tells."),
+    ("hugepilot-color-probe", "Colors were measured, whether they are real or not.", "They could not be measured."),
+    (
+        "hugepilot-doctor",
+        "The machine was checked, whatever is missing: `--json` tells that.",
+        "The result could not be written.",
+    ),
+    (
+        "hugepilot-config",
+        "The configuration was printed or, with `--check`, is right.",
+        "With `--check`: the file has an error, or cannot be read.",
+    ),
+];
+/// The same of the daemon.
+const EXIT_STATUS_OF_DAEMON: (&str, &str) = (
+    "It was stopped by a signal. With `--check`: the daemon that runs is well.",
+    "It could not start: rights are missing, or the configuration has an error. With `--check`: no daemon answers, or it hangs.",
+);
+const EXIT_STATUS_OF_RUN: [(&str, &str); 6] = [
+    ("0", "The program succeeded, or `--print` printed."),
+    ("1", "The program was not started, which standard error tells, or it is the program's own."),
+    ("2", "Wrong usage, or the program's own."),
+    ("3", "The program succeeded, and less than `--require` was on huge pages; or the program's own."),
     ("128 + N", "Signal N ended the program."),
     ("other", "The program's own."),
 ];
@@ -197,10 +299,7 @@ fn closing(command: &Command) -> Roff {
     }
     list(&mut roff, "FILES", &FILES);
     list(&mut roff, "ENVIRONMENT", &ENVIRONMENT);
-    list(&mut roff, "EXIT STATUS", &EXIT_STATUS);
-    if name(command) == "hugepilot-run" {
-        EXIT_STATUS_OF_RUN.iter().for_each(|entry| list_entry(&mut roff, entry));
-    }
+    list(&mut roff, "EXIT STATUS", &exit_status(name(command)));
     roff.control("SH", ["SEE ALSO"]);
     if name(command) == "hugepilot" {
         roff.control("BR", ["hugepilotd", "(8),"])
@@ -210,6 +309,17 @@ fn closing(command: &Command) -> Roff {
         roff.control("BR", ["hugepilot", "(1),"]).control("BR", ["hugepilot.toml", "(5)"]);
     }
     roff
+}
+
+/// What each exit status of a command means.
+fn exit_status(name: &str) -> Vec<(&'static str, &'static str)> {
+    let of_command = || EXIT_STATUS.iter().find(|each| each.0 == name).map(|each| (each.1, each.2));
+    let (success, failure) = match name {
+        "hugepilot-run" => return EXIT_STATUS_OF_RUN.to_vec(),
+        "hugepilotd" => EXIT_STATUS_OF_DAEMON,
+        _ => of_command().unwrap_or_else(|| panic!("what does the exit status of {name} mean?")),
+    };
+    vec![("0", success), ("1", failure), WRONG_USAGE]
 }
 
 /// A section with names and what they mean.
