@@ -42,6 +42,20 @@ pub(super) fn processes(options: &TargetOptions) -> anyhow::Result<Vec<u32>> {
     Ok(processes.into_iter().collect())
 }
 
+/// Checks what needs no rights: that the processes named by their ids are there, and are programs.
+///
+/// Errors: one of them is not.
+pub(super) fn ensure_there(options: &TargetOptions) -> anyhow::Result<()> {
+    for &pid in &options.pids {
+        match Target::open_to_act(pid) {
+            // What the kernel refuses to tell is a matter of rights.
+            Ok(_) | Err(TargetError::Open { .. } | TargetError::Kernel(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Each program that is meant: of processes that were found, those that started the others.
 ///
 /// Errors: there is none, what finds them names nothing here, or a process that was named by its id cannot be worked on.

@@ -4,10 +4,11 @@
 
 use heat::TrackerKind;
 use heat::units::{BASE_PAGE, Bytes};
-use kernel::capability::{Capabilities, Capability};
+use kernel::capability::Capability;
 use kernel::lockdown::Lockdown;
 use kernel::probe::{Ability, Facts};
 use observe::choice::TRACKERS;
+use pilot::machine::require::CAPABILITIES;
 
 use super::{Checked, Fix, HostCheck, known, named};
 
@@ -164,55 +165,49 @@ fn boot_with_integrity(facts: &Facts) -> Option<Fix> {
     })
 }
 
-/// Capabilities, each with the part of the work that is impossible without it.
-const NEEDED: [(Capability, &str); 6] = [
-    (Capability::SysNice, "advising other processes' memory"),
-    (Capability::SysPtrace, "reading other users' processes"),
-    (Capability::DacOverride, "clearing accessed bits of other users' processes"),
-    (Capability::Bpf, "loading BPF programs"),
-    (Capability::Perfmon, "reading page tables from BPF programs"),
-    (Capability::SysAdmin, "seeing page frame numbers"),
-];
-
 fn capabilities(facts: &Facts) -> Checked {
     let held = *known(&facts.capabilities)?;
     if let Ok(false) = facts.initial_user_namespace {
         let meaning = "Root inside an unprivileged container has no rights over the kernel: run hugepilot on the host.";
         return Ok(HostCheck::missing("this is not the machine's own user namespace", meaning));
     }
-    let lacking: Vec<&(Capability, &str)> = NEEDED.iter().filter(|(needed, _)| !held.permits(*needed)).collect();
-    if lacking.is_empty() && !held.has(Capability::Kill) {
-        let meaning = "Applications of other users cannot be told that memory of theirs is hot.";
-        return Ok(HostCheck::warning("missing: CAP_KILL", meaning).fixed_by(more_rights(facts, held)));
-    }
+    let lacking: Vec<_> = CAPABILITIES.into_iter().filter(|(_, needed, _)| !held.permits(*needed)).collect();
     if lacking.is_empty() {
         return Ok(HostCheck::ok("all that are needed", "Other users' processes can be watched and promoted."));
     }
-    let names: Vec<String> = lacking.iter().map(|(capability, _)| capability.to_string()).collect();
-    let uses: Vec<&str> = lacking.iter().map(|(_, used_for)| *used_for).collect();
-    let meaning = format!("Not possible: {}.", uses.join("; "));
-    Ok(HostCheck::missing(format!("missing: {}", names.join(", ")), meaning).fixed_by(more_rights(facts, held)))
+    let missing: Vec<Capability> = lacking.iter().map(|each| each.1).collect();
+    let finding = format!("missing: {}", names(&missing, ", "));
+    let needs = lacking.chunk_by(|one, next| one.0 == next.0).map(|of_one| {
+        let uses: Vec<String> = of_one.iter().map(|(_, needed, purpose)| format!("{needed} ({purpose})")).collect();
+        format!("by {}: {}", of_one[0].0, uses.join(", "))
+    });
+    let meaning = format!("Needed {}.", needs.collect::<Vec<_>>().join("; "));
+    let check = match missing[..] {
+        [Capability::Kill] => HostCheck::warning(finding, meaning),
+        _ => HostCheck::missing(finding, meaning),
+    };
+    Ok(check.fixed_by(more_rights(facts, &missing)))
 }
 
-fn more_rights(facts: &Facts, held: Capabilities) -> Fix {
-    let needed = NEEDED.into_iter().map(|(capability, _)| capability).chain([Capability::Kill]);
-    let (all, lacking): (Vec<Capability>, Vec<Capability>) =
-        (needed.clone().collect(), needed.filter(|&capability| !held.permits(capability)).collect());
+fn more_rights(facts: &Facts, missing: &[Capability]) -> Fix {
     match facts.uid {
         // Root lacks a capability only if its parent process withheld it; a systemd service gets it back.
         Ok(0) => Fix::once(
             "systemd-run --pty hugepilot COMMAND",
             format!(
                 "CapabilityBoundingSet={} in its unit, or --privileged --pid=host for its container",
-                names(&lacking)
+                names(missing, " ")
             ),
         ),
-        _ => Fix::once("sudo hugepilot COMMAND", format!("AmbientCapabilities={} in its unit", names(&all))),
+        _ => {
+            let all = CAPABILITIES.map(|each| each.1);
+            Fix::once("sudo hugepilot COMMAND", format!("AmbientCapabilities={} in its unit", names(&all, " ")))
+        }
     }
 }
 
-fn names(capabilities: &[Capability]) -> String {
-    capabilities.iter().map(Capability::to_string).collect::<Vec<_>>().join(" ")
+fn names(capabilities: &[Capability], between: &str) -> String {
+    capabilities.iter().map(Capability::to_string).collect::<Vec<_>>().join(between)
 }
 
 fn bpf(facts: &Facts) -> Checked {

@@ -163,10 +163,10 @@ fn each_missing_capability_is_named() {
             without(capability, &format!("{command} {pid}")).assert_fails_with(&[capability, "root"]);
         }
         let all = without("CAP_SYS_ADMIN CAP_BPF CAP_PERFMON", &format!("{command} {pid}"));
-        all.assert_fails_with(&["missing CAP_SYS_ADMIN: "]);
+        all.assert_fails_with(&["missing CAP_SYS_ADMIN: ", "hugepilot doctor"]);
     }
     let page_walk = without("CAP_SYS_ADMIN CAP_BPF CAP_PERFMON", &format!("heat {pid} --tracker page-walk"));
-    page_walk.assert_fails_with(&["CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN"]);
+    page_walk.assert_fails_with(&["CAP_SYS_ADMIN, CAP_BPF, CAP_PERFMON"]);
     for command in [format!("promote {pid}"), format!("give-back {pid}"), "run -- echo started".to_owned()] {
         let ran = without("CAP_SYS_NICE", &command);
         ran.assert_fails_with(&["missing CAP_SYS_NICE: "]);
@@ -179,13 +179,14 @@ fn another_user_without_rights() {
     let program = Program::start("map=4M fill ready read=all");
     let folder = tempfile::tempdir().expect("a folder");
     let path = public_copy(&folder, binary());
+    let as_nobody = |command: &str, pid: u32| {
+        shell(&format!("cd / && setpriv --reuid 65534 --regid 65534 --clear-groups {} {command} {pid}", path.display()))
+    };
     for command in COMMANDS {
-        let ran = shell(&format!(
-            "cd / && setpriv --reuid 65534 --regid 65534 --clear-groups {} {command} {}",
-            path.display(),
-            program.pid
-        ));
-        ran.assert_fails_with(&["root"]);
+        as_nobody(command, program.pid).assert_fails_with(&["root"]);
+    }
+    for command in ["heat", "explain", "promote", "trial", "give-back", "attach"] {
+        as_nobody(command, u32::MAX).assert_fails_with(&["no process 4294967295"]);
     }
 }
 
