@@ -140,8 +140,7 @@ fn what_make_installs_it_removes_and_nothing_else() {
     let after = tree(&destination);
     assert_eq!(before.difference(&after).collect::<Vec<_>>(), Vec::<&PathBuf>::new(), "was somebody else's");
     // Directories that programs share may remain.
-    let ours =
-        |path: &&PathBuf| !destination.join(path).is_dir() || path.to_string_lossy().contains("hugepilot");
+    let ours = |path: &&PathBuf| !destination.join(path).is_dir() || path.to_string_lossy().contains("hugepilot");
     assert_eq!(after.difference(&before).filter(ours).collect::<Vec<_>>(), Vec::<&PathBuf>::new(), "stays");
 }
 
