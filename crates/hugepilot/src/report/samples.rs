@@ -235,7 +235,7 @@ pub(super) fn prepared_search() -> Prepared {
         allocators: BTreeSet::new(),
         mentions: BTreeSet::new(),
         gains_rights: false,
-        has_tunable: Some(true),
+        has_tunable: Ok(true),
         code: Vec::new(),
     };
     Prepared {

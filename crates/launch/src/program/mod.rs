@@ -141,8 +141,8 @@ pub struct Program {
     pub mentions: BTreeSet<&'static str>,
     /// Whether it gains rights that its caller lacks, so its loader ignores most of the environment.
     pub gains_rights: bool,
-    /// Whether its C library has [`TUNABLE`] (glibc 2.35); None if unknown.
-    pub has_tunable: Option<bool>,
+    /// Whether its C library has [`TUNABLE`] (glibc 2.35), or why that is not known.
+    pub has_tunable: Result<bool, String>,
     /// Its file and those of its libraries, as far as they have code.
     pub code: Vec<CodeFile>,
 }
@@ -198,7 +198,7 @@ impl Program {
         let libraries = libraries(&path, &elf, preloaded, library_path);
         let has_tunable = match (&linking, &elf.loader) {
             (Linking::Glibc, Some(loader)) => tunables(loader).map(|text| has_tunable(&text)),
-            _ => Some(elf.mentions.contains(TUNABLE)),
+            _ => Ok(elf.mentions.contains(TUNABLE)),
         };
         let allocators = libraries.iter().filter_map(|library| allocator(&library.name)).collect();
         let own_code = CodeFile { path: path.clone(), code: elf.code, aligned: elf.aligned_code };
@@ -304,8 +304,9 @@ fn libraries(program: &Path, elf: &Elf, preloaded: impl Iterator<Item = String>,
     libraries
 }
 
-/// A loader's list of tunables; None if it has none, as before glibc 2.33.
-fn tunables(loader: &Path) -> Option<String> {
+/// A loader's list of tunables, or why there is none.
+fn tunables(loader: &Path) -> Result<String, String> {
+    let not_asked = |error| format!("its loader {} cannot be asked for its settings: {error}", loader.display());
     let mut asked = Command::new(loader)
         .arg("--list-tunables")
         .env_clear()
@@ -313,13 +314,18 @@ fn tunables(loader: &Path) -> Option<String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .ok()?;
+        .map_err(not_asked)?;
     let mut text = String::new();
-    let read = asked.stdout.take()?.take(MOST_TUNABLES).read_to_string(&mut text);
+    let output = asked.stdout.take().expect("it is a pipe");
+    let read = output.take(MOST_TUNABLES).read_to_string(&mut text);
     // Its output is complete, whether it has ended or not.
     _ = asked.kill();
-    let ended = asked.wait();
-    (read.is_ok() && ended.is_ok() && text.contains(": ")).then_some(text)
+    read.and(asked.wait()).map_err(not_asked)?;
+    if text.contains(": ") {
+        Ok(text)
+    } else {
+        Err("its loader did not say which settings it knows (glibc does from 2.33 on)".to_owned())
+    }
 }
 
 /// Lines are `glibc.malloc.hugetlb: 0x0 (min: 0x0, max: 0xffffffffffffffff)`.
@@ -366,7 +372,7 @@ mod tests {
         let program = Program::find(own.as_os_str(), None, "/opt/lib/libjemalloc.so.2 libother.so", "").unwrap();
         assert_eq!((program.linking, program.family, program.is_script), (Linking::Glibc, ProgramFamily::Other, false));
         assert_eq!(program.allocators, BTreeSet::from([Allocator::Jemalloc]), "preloaded");
-        assert!(program.has_tunable.is_some(), "its loader answers");
+        assert!(program.has_tunable.is_ok(), "its loader answers");
     }
 
     #[test]
@@ -409,7 +415,9 @@ mod tests {
         assert!(has_tunable("glibc.rtld.nns: 0x4\nglibc.malloc.hugetlb: 0x0 (min: 0x0, max: 0xff)\n"));
         assert!(!has_tunable("glibc.malloc.hugetlb_more: 0x0\n"));
         assert!(!has_tunable(""));
-        assert_eq!(tunables(Path::new("/no/such/loader")), None);
+        let why = tunables(Path::new("/no/such/loader")).unwrap_err();
+        assert!(why.contains("/no/such/loader cannot be asked") && why.contains("No such file"), "{why}");
+        assert!(tunables(Path::new("/bin/true")).unwrap_err().contains("did not say"));
     }
 
     #[test]

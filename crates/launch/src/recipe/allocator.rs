@@ -83,10 +83,10 @@ fn tcmalloc(recipe: &mut Recipe, context: Context<'_>) {
 
 fn glibc(recipe: &mut Recipe, context: Context<'_>) {
     let program = context.program;
-    if program.has_tunable != Some(true) {
-        let why = match (&program.linking, program.has_tunable) {
-            (Linking::Glibc, Some(_)) => "its C library is older than glibc 2.35, whose malloc has no huge pages",
-            (Linking::Glibc, None) => "its loader did not say which settings it knows (glibc does from 2.33 on)",
+    if program.has_tunable != Ok(true) {
+        let why = match (&program.linking, &program.has_tunable) {
+            (Linking::Glibc, Ok(_)) => "its C library is older than glibc 2.35, whose malloc has no huge pages",
+            (Linking::Glibc, Err(why)) => why,
             (Linking::Go, _) => "the heap of a Go program has no switch",
             (Linking::Musl, _) => "musl's malloc has no huge pages",
             (Linking::Static, _) => "it is linked statically, with no C library that knows glibc.malloc.hugetlb",

@@ -20,7 +20,7 @@ pub(super) fn all(context: Context<'_>) -> Vec<Remark> {
         }
         PageKind::Huge | PageKind::Giant => remarks.extend(pool(context)),
     }
-    let hook_is_gone = context.program.has_tunable == Some(true);
+    let hook_is_gone = context.program.has_tunable == Ok(true);
     if hook_is_gone && context.given.environment.contains_key("HUGETLB_MORECORE") {
         remarks.push(Remark::new(
             "HUGETLB_MORECORE does nothing with this program's C library: the hook that libhugetlbfs needs is gone since glibc 2.34",

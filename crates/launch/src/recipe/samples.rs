@@ -19,7 +19,7 @@ pub(crate) fn program(family: ProgramFamily) -> Program {
         allocators: BTreeSet::new(),
         mentions: BTreeSet::new(),
         gains_rights: false,
-        has_tunable: Some(true),
+        has_tunable: Ok(true),
         code: Vec::new(),
     }
 }
@@ -27,7 +27,7 @@ pub(crate) fn program(family: ProgramFamily) -> Program {
 /// The same without a loader, and with the tunable in its own file if `mentions` says so.
 pub(super) fn static_program(mentions: bool) -> Program {
     let mentions = if mentions { BTreeSet::from([TUNABLE]) } else { BTreeSet::new() };
-    let has_tunable = Some(!mentions.is_empty());
+    let has_tunable = Ok(!mentions.is_empty());
     Program { linking: Linking::Static, mentions, has_tunable, ..program(ProgramFamily::Other) }
 }
 

@@ -196,14 +196,14 @@ fn the_recipe_that_everybody_finds_is_said_to_do_nothing() {
     let given = given(&[("HUGETLB_MORECORE", "yes")], &[]);
     let says = |program: &Program| said(&recipe(program, &heap(HUGE), &machine("madvise", 7), &given).obstacles);
     assert!(says(&program(ProgramFamily::Other)).contains("HUGETLB_MORECORE does nothing"));
-    let old = Program { has_tunable: Some(false), ..program(ProgramFamily::Other) };
+    let old = Program { has_tunable: Ok(false), ..program(ProgramFamily::Other) };
     assert!(!says(&old).contains("HUGETLB_MORECORE"), "there it may work");
 }
 
 #[test]
 fn programs_whose_c_library_has_no_switch_are_left_to_the_pilot() {
-    let old = Program { has_tunable: Some(false), ..program(ProgramFamily::Other) };
-    let silent = Program { has_tunable: None, ..program(ProgramFamily::Other) };
+    let old = Program { has_tunable: Ok(false), ..program(ProgramFamily::Other) };
+    let silent = Program { has_tunable: Err("its loader did not say".to_owned()), ..program(ProgramFamily::Other) };
     let linked = |linking| Program { linking, ..static_program(false) };
     for (program, why) in [
         (old, "older than glibc 2.35"),
@@ -452,7 +452,7 @@ proptest! {
         (family, linking) in (0usize..11, 0usize..7),
         mentioned in proptest::collection::vec(any::<bool>(), OPTIONS.len()),
         (jemalloc, mimalloc, tcmalloc, gains_rights) in any::<(bool, bool, bool, bool)>(),
-        has_tunable in any::<Option<bool>>(),
+        has_tunable in any::<Result<bool, String>>(),
         (pages, want, heap, shm, text) in (0usize..3, 0usize..4, any::<bool>(), any::<bool>(), 0usize..3),
         setting in "always|madvise|never",
         available in 0u64..3,
