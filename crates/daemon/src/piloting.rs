@@ -68,7 +68,7 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     // Start threads after that. The daemon can do without control socket and metrics, for example if /run is full or read-only.
     let _control = ControlServer::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
     MetricsServer::change(&mut daemon.metrics, &daemon.shared_state, daemon.config.metrics.as_ref())
-        .unwrap_or_else(|error| say(error));
+        .unwrap_or_else(say);
     say(begun(&args.config, &daemon.config));
     service::ready(&daemon.summary());
     daemon.run(&reload);
