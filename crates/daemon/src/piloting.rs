@@ -139,9 +139,14 @@ impl Daemon<'_> {
     /// Goes on with another configuration. Whatever can fail comes first: an error changes nothing.
     fn change(&mut self, config: Config) -> anyhow::Result<()> {
         let settings = settings(&config)?;
-        // An address that was taken may be free by now.
-        if self.config.metrics != config.metrics || self.metrics.is_none() {
-            MetricsServer::change(&mut self.metrics, &self.shared_state, config.metrics.as_ref())?;
+        let place = config.metrics.as_ref();
+        if self.config.metrics != config.metrics {
+            MetricsServer::change(&mut self.metrics, &self.shared_state, place)?;
+        } else if self.metrics.is_none()
+            // What could not be served at the start may be free by now; if not, no other change waits for it.
+            && let Err(error) = MetricsServer::change(&mut self.metrics, &self.shared_state, place)
+        {
+            say(error);
         }
         self.pilot.change(settings);
         if self.config.tracker != config.tracker {
