@@ -76,11 +76,13 @@ demo: can-be-root deps-build ## memcached before and after, in a few minutes
 build: deps-build ## the release binaries, in target/release
 	cargo build --locked --release $(WITHOUT_KUBE)
 
-# What `make install` installs, and nothing that measures it. libbpf is built by a Makefile of its own, which would take DESTDIR and PREFIX for its
-# own, too.
+# What `make install` installs, and nothing that measures it. Packages have those of the profile `dist`, which are smaller and take minutes more to
+# build. libbpf is built by a Makefile of its own, which would take DESTDIR and PREFIX for its own, too.
+PROFILE := release
+deb package-test: PROFILE := dist
 .PHONY: programs
 programs: deps-build
-	env -u MAKEFLAGS -u DESTDIR -u PREFIX -u LIBDIR cargo build --locked --release -p hugepilot -p daemon -p hps -p hugepilot-preload
+	env -u MAKEFLAGS -u DESTDIR -u PREFIX -u LIBDIR cargo build --locked --profile $(PROFILE) -p hugepilot -p daemon -p hps -p hugepilot-preload
 
 .PHONY: test
 test: deps-build deps-test deps-windows ## every test; those on the running kernel need root, those on other kernels QEMU, those of Windows Wine
@@ -274,12 +276,12 @@ uninstall: ## remove it
 .PHONY: deb
 deb: programs ## Debian packages of what `make install` installs: command, daemon, libhps, its development files; the last lines say where
 	@$(NEED) $(PACKAGE_NEEDS)
-	@scripts/deb target/release
+	@scripts/deb target/dist
 
 .PHONY: package-test
 package-test: can-be-root programs ## the Debian packages in a clean Debian: installed by apt, run, purged; downloads 100 MB
 	@$(NEED) $(PACKAGE_NEEDS) debootstrap
-	packages=$$(scripts/deb target/release) && $(SUDO) tests/package/chroot $$packages
+	packages=$$(scripts/deb target/dist) && $(SUDO) tests/package/chroot $$packages
 
 .PHONY: msrv
 msrv: deps-build ## everything builds with the Rust that Cargo.toml declares; installs it by rustup
