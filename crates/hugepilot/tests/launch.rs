@@ -1,4 +1,4 @@
-//! `run --pages .. --print` prints what would be set, starts nothing, and needs no rights.
+//! `run --pages .. --print` prints how it would be started, starts nothing, and needs no rights.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ fn print(options: &[&str], environment: &[(&str, &str)]) -> (Output, String) {
     command.args(["--bounding-set", "-all", "--inh-caps", "-all", "--", env!("CARGO_BIN_EXE_hugepilot"), "run"]);
     command
         .args(options)
-        .args(["--", "sh", "-c", "echo started"])
+        .args(["--", "sh", "-c", "echo \"started $GLIBC_TUNABLES\""])
         .env_remove("GLIBC_TUNABLES")
         .env_remove("LD_PRELOAD");
     let output = command.envs(environment.iter().copied()).output().expect("setpriv starts");
@@ -17,15 +17,17 @@ fn print(options: &[&str], environment: &[(&str, &str)]) -> (Output, String) {
 }
 
 #[test]
-fn a_shell_takes_the_environment_over() {
+fn a_shell_runs_what_is_printed_and_keeps_nothing_of_it() {
     let theirs = ("GLIBC_TUNABLES", "glibc.malloc.arena_max=2");
     let (output, text) = print(&["--pages", "thp", "--heap", "--print"], &[theirs]);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    assert!(!text.contains("\nstarted") && text.lines().any(|line| line.starts_with("# command: sh -c")), "{text}");
-    let script = format!("{text}\nprintf %s \"$GLIBC_TUNABLES\"");
-    let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
-    let value = String::from_utf8(output.stdout).expect("UTF-8");
-    assert!(value.starts_with("glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1:"), "{value}");
+    assert!(!text.contains("\nstarted") && text.lines().any(|line| line.starts_with("# for a service")), "{text}");
+    let script = format!("{text}\necho \"then $GLIBC_TUNABLES\"");
+    let mut shell = Command::new("sh");
+    let output = shell.args(["-c", &script]).env_remove("GLIBC_TUNABLES").output().expect("a shell");
+    let told = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(told.starts_with("started glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1:"), "{told}");
+    assert!(told.ends_with("\nthen \n"), "the shell itself gets nothing of it: {told}");
 }
 
 #[test]
@@ -41,7 +43,7 @@ fn what_is_not_there_is_an_error_with_its_next_step() {
     let (output, text) = print(&["--pages", "thp", "--text", "--print"], &[]);
     let beside = std::path::Path::new(env!("CARGO_BIN_EXE_hugepilot")).with_file_name("libhugepilot_preload.so");
     if beside.exists() {
-        assert!(text.contains("export HUGEPILOT_TEXT=1"), "{text}");
+        assert!(text.contains("    HUGEPILOT_TEXT=1 "), "{text}");
         return;
     }
     let stderr = String::from_utf8(output.stderr).expect("UTF-8");

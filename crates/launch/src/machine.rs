@@ -18,6 +18,8 @@ pub struct MachineFacts {
     pub transparent: Option<String>,
     /// The file with that setting.
     pub setting: String,
+    /// Whether programs that ask get transparent huge pages of 2 MiB, whatever size is requested here.
+    pub gives_2_mib: bool,
     /// The general mode, by which allocators decide whether to ask for any size; None on a kernel without transparent huge pages.
     pub general: Option<String>,
     /// Whether the kernel aligns shared memory for huge pages.
@@ -44,9 +46,10 @@ impl MachineFacts {
         let transparent = of_this_kind.as_ref().map(|(mode, _)| (*mode).to_owned());
         let general = thp.as_ref().map(|thp| thp.enabled.chosen.clone());
         let setting = of_this_kind.map_or_else(String::new, |(_, file)| file);
+        let gives_2_mib = thp.as_ref().is_some_and(|thp| is_on(thp.of_huge_pages().0));
         let aligns_shared_memory = thp.is_some_and(|thp| thp.aligns_shared_memory());
         if !pages.is_reserved() {
-            return Ok(Self { transparent, setting, general, aligns_shared_memory, ..Self::default() });
+            return Ok(Self { transparent, setting, gives_2_mib, general, aligns_shared_memory, ..Self::default() });
         }
         let pools = hugetlb::pools(root)?;
         let pool = pools.into_iter().find(|pool| pool.page_size == pages.size());
@@ -55,12 +58,12 @@ impl MachineFacts {
         let mut limits = hugetlb_limits::own(root)?;
         limits.retain(|limit| limit.page_size == pages.size());
         let mount = mount.map(|mounted| mounted.point.into());
-        Ok(Self { transparent, setting, general, aligns_shared_memory, pool, mount, limits })
+        Ok(Self { transparent, setting, gives_2_mib, general, aligns_shared_memory, pool, mount, limits })
     }
 
     /// Whether the kernel honours programs that request transparent huge pages.
     pub fn honours_requests(&self) -> bool {
-        matches!(self.transparent.as_deref(), Some("madvise" | "always"))
+        self.transparent.as_deref().is_some_and(is_on)
     }
 
     /// Pool pages that a program can still get.
@@ -83,6 +86,11 @@ impl MachineFacts {
         let promised = promises.into_iter().map(Limit::pages_left).fold(most, u64::min);
         tightest(uses.into_iter().filter(|limit| limit.pages_left() < promised))
     }
+}
+
+/// Whether the kernel honours requests in this mode.
+fn is_on(mode: &str) -> bool {
+    matches!(mode, "madvise" | "always")
 }
 
 fn tightest<'a>(limits: impl Iterator<Item = &'a Limit>) -> Option<&'a Limit> {
@@ -110,6 +118,36 @@ mod tests {
         assert_eq!(mount(PageKind::Huge), Some("/dev/hugepages".into()));
         assert_eq!(mount(PageKind::Giant), Some("/mnt/1 G".into()));
         assert_eq!(mount(PageKind::Transparent), None);
+    }
+
+    #[test]
+    fn each_size_has_its_own_setting() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("sys/kernel/mm/transparent_hugepage");
+        fs::create_dir_all(directory.join("khugepaged")).unwrap();
+        fs::write(directory.join("defrag"), "always [madvise]").unwrap();
+        for name in ["pages_to_scan", "scan_sleep_millisecs", "pages_collapsed", "full_scans", "max_ptes_none"] {
+            fs::write(directory.join("khugepaged").join(name), "1").unwrap();
+        }
+        let set = |place: &str, chosen: &str| {
+            fs::create_dir_all(directory.join(place)).unwrap();
+            fs::write(directory.join(place).join("enabled"), format!("always [{chosen}] inherit")).unwrap();
+        };
+        let read = || {
+            let facts = MachineFacts::read(&Root::at(folder.path()), PageKind::Smaller(Bytes(64 << 10))).unwrap();
+            (facts.honours_requests(), facts.gives_2_mib)
+        };
+        for (general, of_2_mib, of_64_kib, expected) in [
+            ("madvise", "inherit", "never", (false, true)),
+            ("never", "madvise", "never", (false, true)),
+            ("madvise", "never", "inherit", (true, false)),
+            ("never", "inherit", "always", (true, false)),
+        ] {
+            set("", general);
+            set("hugepages-2048kB", of_2_mib);
+            set("hugepages-64kB", of_64_kib);
+            assert_eq!(read(), expected, "{general} {of_2_mib} {of_64_kib}");
+        }
     }
 
     #[test]

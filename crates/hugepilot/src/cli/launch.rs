@@ -48,7 +48,7 @@ pub(super) fn prepare_for(args: &RunArgs) -> anyhow::Result<Option<Prepared>> {
 pub(super) fn print(args: &RunArgs, prepared: &Prepared, format: PrintFormat) -> anyhow::Result<ExitCode> {
     let command: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     terminal::print(&match format {
-        PrintFormat::Shell => text::shell_environment(prepared, &command),
+        PrintFormat::Shell => text::shell_command(prepared, &command),
         PrintFormat::Systemd => text::unit_environment(prepared, &command),
     })?;
     Ok(ExitCode::SUCCESS)

@@ -229,7 +229,7 @@ pub(super) fn prepared_search() -> Prepared {
     };
     let program = Program {
         path: "/usr/bin/search".into(),
-        is_script: false,
+        script: None,
         family: ProgramFamily::Other,
         linking: Linking::Glibc,
         allocators: BTreeSet::new(),

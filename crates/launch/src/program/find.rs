@@ -23,16 +23,17 @@ const MOST_SCRIPTS: usize = 5;
 pub(super) struct Found {
     /// The program itself, never a script.
     pub(super) program: PathBuf,
-    /// Whether a script names it as its interpreter.
-    pub(super) is_script: bool,
+    /// The script that is run, if the program is only its interpreter.
+    pub(super) script: Option<PathBuf>,
 }
 
 /// The program behind a command. Without a slash it is searched in `path`, a list like PATH.
 pub(super) fn find(command: &OsStr, path: Option<&OsStr>) -> Result<Found, ProgramError> {
-    let mut program = resolve(command, path)?;
+    let first = resolve(command, path)?;
+    let mut program = first.clone();
     for scripts in 0..=MOST_SCRIPTS {
         let Some(named) = first_line(&program)?.as_deref().and_then(interpreter) else {
-            return Ok(Found { program, is_script: scripts > 0 });
+            return Ok(Found { program, script: (scripts > 0).then_some(first) });
         };
         let behind = named.behind_env.and_then(|word| resolve(OsStr::new(&word), path).ok());
         program = match behind {
@@ -132,7 +133,7 @@ mod tests {
         let tool = write(two.path(), "tool", "\x7fELF", 0o755);
         let path = std::env::join_paths([one.path(), two.path()]).unwrap();
         let found = find(OsStr::new("tool"), Some(&path)).unwrap();
-        assert_eq!((found.program, found.is_script), (tool.clone(), false));
+        assert_eq!((found.program, found.script), (tool.clone(), None));
         assert_eq!(find(tool.as_os_str(), None).unwrap().program, tool);
         assert!(matches!(find(OsStr::new("none"), Some(&path)), Err(ProgramError::NotFound { .. })));
         let plain = one.path().join("tool");
@@ -147,7 +148,7 @@ mod tests {
         let script = write(folder.path(), "script", &format!("#!{}\n", tool.display()), 0o755);
         let outer = write(folder.path(), "outer", &format!("#!{} -x\n", script.display()), 0o755);
         let found = find(outer.as_os_str(), None).unwrap();
-        assert_eq!((found.program, found.is_script), (tool, true));
+        assert_eq!((found.program, found.script), (tool, Some(outer)));
         let lost = write(folder.path(), "lost", "#!/no/such/interpreter\n", 0o755);
         let error = find(lost.as_os_str(), None).unwrap_err().to_string();
         assert!(error.contains("lost") && error.contains("/no/such/interpreter"), "{error}");

@@ -129,8 +129,8 @@ pub enum Allocator {
 pub struct Program {
     /// Its file; for a script, the interpreter.
     pub path: PathBuf,
-    /// Whether a script named it.
-    pub is_script: bool,
+    /// The script, if the program is only its interpreter.
+    pub script: Option<PathBuf>,
     /// Which of the known programs it is.
     pub family: ProgramFamily,
     /// How it gets its libraries.
@@ -204,8 +204,8 @@ impl Program {
         let own_code = CodeFile { path: path.clone(), code: elf.code, aligned: elf.aligned_code };
         let code = std::iter::once(own_code).chain(libraries.into_iter().filter_map(|library| library.code));
         Ok(Self {
-            is_script: found.is_script,
-            family: family(&path),
+            script: found.script,
+            family: ProgramFamily::of(&path),
             linking,
             allocators,
             code: code.filter(|file| file.code > Bytes(0)).collect(),
@@ -216,9 +216,37 @@ impl Program {
         })
     }
 
+    /// The family of what a shell script starts, by the script's own name: `python3` may be a script (of pyenv) that ends as Python. None for other
+    /// scripts, and for all that is no script of a shell.
+    pub fn started_by_script(&self) -> Option<ProgramFamily> {
+        let script = self.script.as_deref().filter(|_| self.family == ProgramFamily::Shell)?;
+        let is_known = |family: &ProgramFamily| !matches!(family, ProgramFamily::Shell | ProgramFamily::Other);
+        Some(ProgramFamily::of(script)).filter(is_known)
+    }
+
     /// Whether this option's name occurs in its file.
     pub fn mentions(&self, option: &str) -> bool {
         self.mentions.contains(option)
+    }
+}
+
+impl ProgramFamily {
+    /// The family of a program, by the name of its file.
+    pub fn of(program: &Path) -> Self {
+        match file_name(program).as_str() {
+            "java" => ProgramFamily::Java,
+            "postgres" | "postmaster" => ProgramFamily::Postgres,
+            "redis-server" | "valkey-server" => ProgramFamily::Redis,
+            "memcached" => ProgramFamily::Memcached,
+            "node" | "nodejs" => ProgramFamily::Node,
+            "mysqld" | "mariadbd" => ProgramFamily::Mysql,
+            "sh" | "bash" | "dash" | "zsh" | "ksh" => ProgramFamily::Shell,
+            "taskset" | "numactl" | "nice" | "ionice" | "chrt" | "env" | "timeout" | "nohup" | "setsid" | "stdbuf"
+            | "setpriv" | "prlimit" | "time" => ProgramFamily::Wrapper,
+            "sudo" | "su" | "doas" | "systemd-run" | "docker" | "podman" => ProgramFamily::Elsewhere,
+            name if name.strip_prefix("python").is_some_and(is_version) => ProgramFamily::Python,
+            _ => ProgramFamily::Other,
+        }
     }
 }
 
@@ -231,23 +259,6 @@ fn linking(elf: &Elf) -> Linking {
         Some((_, name)) if name.starts_with("ld-linux") => Linking::Glibc,
         Some((_, name)) if name.starts_with("ld-musl") => Linking::Musl,
         Some((loader, _)) => Linking::Other(loader.clone()),
-    }
-}
-
-fn family(program: &Path) -> ProgramFamily {
-    match file_name(program).as_str() {
-        "java" => ProgramFamily::Java,
-        "postgres" | "postmaster" => ProgramFamily::Postgres,
-        "redis-server" | "valkey-server" => ProgramFamily::Redis,
-        "memcached" => ProgramFamily::Memcached,
-        "node" | "nodejs" => ProgramFamily::Node,
-        "mysqld" | "mariadbd" => ProgramFamily::Mysql,
-        "sh" | "bash" | "dash" | "zsh" | "ksh" => ProgramFamily::Shell,
-        "taskset" | "numactl" | "nice" | "ionice" | "chrt" | "env" | "timeout" | "nohup" | "setsid" | "stdbuf"
-        | "setpriv" | "prlimit" | "time" => ProgramFamily::Wrapper,
-        "sudo" | "su" | "doas" | "systemd-run" | "docker" | "podman" => ProgramFamily::Elsewhere,
-        name if name.strip_prefix("python").is_some_and(is_version) => ProgramFamily::Python,
-        _ => ProgramFamily::Other,
     }
 }
 
@@ -370,7 +381,7 @@ mod tests {
     fn our_own_file_is_inspected_as_any_other() {
         let own = std::env::current_exe().unwrap();
         let program = Program::find(own.as_os_str(), None, "/opt/lib/libjemalloc.so.2 libother.so", "").unwrap();
-        assert_eq!((program.linking, program.family, program.is_script), (Linking::Glibc, ProgramFamily::Other, false));
+        assert_eq!((program.linking, program.family, program.script), (Linking::Glibc, ProgramFamily::Other, None));
         assert_eq!(program.allocators, BTreeSet::from([Allocator::Jemalloc]), "preloaded");
         assert!(program.has_tunable.is_ok(), "its loader answers");
     }
@@ -398,7 +409,7 @@ mod tests {
             ("/usr/bin/taskset", ProgramFamily::Wrapper),
             ("/", ProgramFamily::Other),
         ] {
-            assert_eq!(family(Path::new(path)), known, "{path}");
+            assert_eq!(ProgramFamily::of(Path::new(path)), known, "{path}");
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) {
     if program.allocators.is_empty() {
         glibc(recipe, context);
     }
-    if program.family == ProgramFamily::Python {
+    if [Some(program.family), program.started_by_script()].contains(&Some(ProgramFamily::Python)) {
         recipe.name(
             "Python takes small objects from arenas of its own, past malloc",
             "PYTHONMALLOC=malloc brings them to malloc's huge pages, at some cost of its own",

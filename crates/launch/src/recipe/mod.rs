@@ -144,9 +144,7 @@ pub fn recipe(program: &Program, request: &LaunchRequest, machine: &MachineFacts
         recipe.left_to_pilot.push(why);
         return recipe;
     }
-    if program.family == ProgramFamily::Wrapper {
-        recipe.named.push(obstacle::wrapper(program));
-    }
+    recipe.named.extend(obstacle::starts_another(context));
     // Only the preload library takes its pool pages before the program uses them.
     let without_promises = LaunchRequest { pages: PageKind::Transparent, ..*request };
     let of_promises = match machine.ending_limit() {

@@ -14,10 +14,13 @@ pub(super) fn all(context: Context<'_>) -> Vec<Remark> {
     let mut remarks = Vec::new();
     match context.request.pages {
         PageKind::Transparent => remarks.extend(switched_off(context)),
-        PageKind::Smaller(_) => {
-            remarks.extend(switched_off(context).or_else(|| not_asked_for(context)));
-            remarks.push(larger_first(context));
-        }
+        PageKind::Smaller(_) => match size_switched_off(context) {
+            Some(off) => remarks.push(off),
+            None => {
+                remarks.extend(not_asked_for(context));
+                remarks.extend(context.machine.gives_2_mib.then(|| larger_first(context)));
+            }
+        },
         PageKind::Huge | PageKind::Giant => remarks.extend(pool(context)),
     }
     let hook_is_gone = context.program.has_tunable == Ok(true);
@@ -34,11 +37,8 @@ fn switched_off(context: Context<'_>) -> Option<Remark> {
     match context.machine.transparent.as_deref() {
         Some("always" | "madvise") => None,
         Some(_) => Some(Remark::new(
-            format!(
-                "transparent huge pages {}are switched off on this machine (never): what the program asks for is refused, and only the \
-                 pilot promotes, where page walks pay for it",
-                of_size(context.request.pages)
-            ),
+            "transparent huge pages are switched off on this machine (never): what the program asks for is refused, and only the pilot \
+             promotes, where page walks pay for it",
             format!("echo madvise > /{}", context.machine.setting),
         )),
         None => Some(Remark::new(
@@ -48,8 +48,23 @@ fn switched_off(context: Context<'_>) -> Option<Remark> {
     }
 }
 
-fn of_size(pages: PageKind) -> String {
-    if matches!(pages, PageKind::Smaller(_)) { format!("of {pages} ") } else { String::new() }
+/// Each size has its own setting. What is asked for goes to the largest size that is on, and the pilot knows 2 MiB only.
+fn size_switched_off(context: Context<'_>) -> Option<Remark> {
+    let pages = context.request.pages;
+    let instead = match context.machine.gives_2_mib {
+        true => "the program gets pages of 2 MiB where they fit, which are on, and ordinary ones elsewhere",
+        false => {
+            "those of 2 MiB are off, too: what the program asks for is refused, unless another size is on, and only the pilot promotes, \
+             to 2 MiB, where page walks pay for it"
+        }
+    };
+    let machine = context.machine;
+    (!machine.honours_requests()).then(|| {
+        Remark::new(
+            format!("transparent huge pages of {pages} are switched off on this machine (never): {instead}"),
+            format!("echo madvise > /{}", machine.setting),
+        )
+    })
 }
 
 /// glibc, jemalloc and the JVM ask for no size where the general mode is another one.
@@ -137,7 +152,8 @@ fn ends_programs(limit: &Limit) -> Remark {
 pub(super) fn out_of_reach(program: &Program) -> Option<String> {
     if program.family == ProgramFamily::Elsewhere {
         return Some(
-            "it starts the program with an environment of its own, or elsewhere; put hugepilot behind it instead (sudo hugepilot run ..)"
+            "it starts the program with an environment of its own, or elsewhere: put hugepilot behind it (sudo hugepilot run ..), or to start \
+             a program as another user take setpriv, which keeps the environment"
                 .to_owned(),
         );
     }
@@ -153,13 +169,25 @@ pub(super) fn out_of_reach(program: &Program) -> Option<String> {
     })
 }
 
-/// A program that only starts another one.
-pub(super) fn wrapper(program: &Program) -> Remark {
-    let name = program.path.file_name().unwrap_or_default().to_string_lossy();
-    Remark::new(
-        "it starts another program, which gets what the environment brings, but no arguments of its own",
-        format!("put hugepilot behind it: {name} .. hugepilot run .. -- CMD"),
-    )
+/// What is lost if the command only starts the program that is meant.
+pub(super) fn starts_another(context: Context<'_>) -> Option<Remark> {
+    let program = context.program;
+    if program.started_by_script().is_some() {
+        let script = program.script.as_deref()?.display();
+        return Some(Remark::new(
+            format!("{script} is a script: what it starts inherits the environment, but is not inspected"),
+            "name the program itself, if it is known (`pyenv which python3` prints pyenv's)",
+        ));
+    }
+    // Without these everything is in the environment, and behind another user's program there would be no pilot.
+    let depends_on_program = context.request.heap || context.request.pages.is_reserved();
+    (program.family == ProgramFamily::Wrapper && depends_on_program).then(|| {
+        let name = program.path.file_name().unwrap_or_default().to_string_lossy();
+        Remark::new(
+            "it starts another program, which gets what the environment brings, but no arguments or settings of its own",
+            format!("put hugepilot behind it: {name} .. hugepilot run .. -- CMD (where that may not observe, nothing is promoted)"),
+        )
+    })
 }
 
 /// Why no library can be preloaded into a program; None if one can.

@@ -13,7 +13,7 @@ use crate::recipe::Given;
 pub(crate) fn program(family: ProgramFamily) -> Program {
     Program {
         path: "/usr/bin/program".into(),
-        is_script: false,
+        script: None,
         family,
         linking: Linking::Glibc,
         allocators: BTreeSet::new(),
@@ -46,6 +46,7 @@ pub(super) fn machine(transparent: &str, available: u64) -> MachineFacts {
         transparent: Some(transparent.to_owned()),
         setting: "sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
         general: Some(transparent.to_owned()),
+        gives_2_mib: transparent != "never",
         pool: Some(pool),
         mount: Some("/dev/hugepages".into()),
         limits: Vec::new(),

@@ -151,11 +151,42 @@ fn what_is_copied_at_each_fork_stays_off_the_pool() {
 }
 
 #[test]
+fn a_script_named_like_a_program_is_known_to_start_it() {
+    let shim = |name: &str| Program { script: Some(format!("/shims/{name}").into()), ..program(ProgramFamily::Shell) };
+    let python = plain(&shim("python3.11"), &LaunchRequest::of(THP));
+    assert!(said(&python.named).contains("PYTHONMALLOC=malloc"), "{python:?}");
+    assert!(said(&python.named).contains("/shims/python3.11 is a script"), "{python:?}");
+    // It is a shell until then.
+    assert!(!plain(&shim("python3"), &heap(HUGE)).mechanisms()[0].is_reserved);
+    let other = plain(&shim("start-server"), &LaunchRequest::of(THP));
+    assert_eq!(said(&other.named), "");
+    let shell = Program { script: None, ..shim("python3") };
+    assert_eq!(said(&plain(&shell, &LaunchRequest::of(THP)).named), "");
+}
+
+#[test]
+fn a_size_that_is_off_is_told_with_what_comes_instead() {
+    let pages = PageKind::Smaller(Bytes(64 << 10));
+    let told = |mode: &str, gives_2_mib| {
+        let machine = MachineFacts { gives_2_mib, ..machine(mode, 0) };
+        said(&recipe(&program(ProgramFamily::Other), &heap(pages), &machine, &given(&[], &[])).obstacles)
+    };
+    let instead = told("never", true);
+    assert!(instead.contains("64K are switched off") && instead.contains("gets pages of 2 MiB"), "{instead}");
+    assert!(!instead.contains("is refused") && !instead.contains("--pages thp"), "{instead}");
+    assert!(told("never", false).contains("is refused"));
+    assert!(told("madvise", true).contains("`--pages thp` gets both"));
+    assert_eq!(told("madvise", false), "");
+}
+
+#[test]
 fn who_starts_another_program_is_told_where_to_put_hugepilot() {
     let wrapper = Program { path: "/usr/bin/taskset".into(), ..program(ProgramFamily::Wrapper) };
     let recipe = plain(&wrapper, &LaunchRequest::of(THP));
     assert!(said(&recipe.named).contains("taskset .. hugepilot run"), "{recipe:?}");
     assert_eq!(variables(&recipe)[0].0, "GLIBC_TUNABLES", "which what it starts inherits");
+    let shared = plain(&wrapper, &LaunchRequest::shared());
+    assert_eq!((said(&shared.named).as_str(), variables(&shared)[0].0), ("", "LD_PRELOAD"), "that is all it needs");
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub struct LaunchOptions {
     /// Exit with status 3 if less than so much of the memory that could be huge was, on whatever kind, and the program itself succeeded
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, requires = "pages", help_heading = FROM_THE_START)]
     pub require: Option<f64>,
-    /// Print the environment and arguments with a reason for each, as lines for a shell or, with =systemd, for a unit; starts nothing and needs no root
+    /// Print the command with its environment and arguments, and a reason for each: for a shell or, with =systemd, lines for a unit; starts nothing and needs no root
     #[arg(long, value_name = "FORMAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "shell")]
     #[arg(hide_possible_values = true, help_heading = FROM_THE_START, conflicts_with_all = ["summary_json", "require"])]
     pub print: Option<PrintFormat>,
@@ -97,7 +97,7 @@ pub enum TextPlace {
 /// How `--print` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PrintFormat {
-    /// Lines of `export`, for `eval`.
+    /// One command, whose variables are set for it alone.
     Shell,
     /// Lines of `Environment=`, for a unit.
     Systemd,

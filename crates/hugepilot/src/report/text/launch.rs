@@ -31,32 +31,48 @@ fn remark(remark: &Remark) -> impl Iterator<Item = String> {
     std::iter::once(remark.what.clone()).chain(next_step)
 }
 
-/// The environment for a shell's `eval`, with a comment for each line, and the command to run in it.
-pub fn shell_environment(prepared: &Prepared, command: &[String]) -> String {
-    let export = |name: &str, value: &str| format!("export {name}={}", quoted_for_shell(value));
+/// The command that starts it, for a shell: `env` sets the variables for this program alone. A comment says why for each.
+pub fn shell_command(prepared: &Prepared, command: &[String]) -> String {
+    let why = |variable: &Variable| vec![comment(&format!("{}: {}", variable.name, variable.why))];
+    let mut lines = reasons(prepared, &why);
+    lines.push(comment("for a service: the same with --print=systemd prints the lines of its unit"));
+    let variables = prepared.recipe.variables.iter();
+    let mut parts: Vec<String> =
+        variables.map(|Variable { name, value, .. }| format!("{name}={}", quoted_for_shell(value))).collect();
+    if !parts.is_empty() {
+        parts.insert(0, "env".to_owned());
+    }
     let words: Vec<String> = whole(prepared, command).iter().map(|word| quoted_for_shell(word)).collect();
-    environment(prepared, &export, format!("# command: {}", printable(&words.join(" "), usize::MAX)))
+    parts.push(words.join(" "));
+    lines.push(parts.join(" \\\n    "));
+    joined(lines)
 }
 
-/// The same for a systemd unit (man 5 systemd.exec).
+/// The environment for a systemd unit (man 5 systemd.exec), with a comment for each line, and the command to run in it.
 pub fn unit_environment(prepared: &Prepared, command: &[String]) -> String {
-    let line = |name: &str, value: &str| format!("Environment={}", quoted_for_unit(&format!("{name}={value}")));
+    let setting = |Variable { name, value, why, .. }: &Variable| {
+        vec![comment(why), format!("Environment={}", quoted_for_unit(&format!("{name}={value}")))]
+    };
+    let mut lines = reasons(prepared, &setting);
     let mut words = whole(prepared, command);
-    if let Some(program) = words.first_mut().filter(|_| !prepared.program.is_script) {
+    if let Some(program) = words.first_mut().filter(|_| prepared.program.script.is_none()) {
         // A unit does not search the PATH that was searched here.
         *program = prepared.program.path.display().to_string();
     }
     let words: Vec<String> = words.iter().map(|word| quoted_for_unit(word).replace('$', "$$")).collect();
-    environment(prepared, &line, format!("# ExecStart={}", printable(&words.join(" "), usize::MAX)))
+    lines.push(comment(&format!("ExecStart={}", words.join(" "))));
+    joined(lines)
 }
 
-fn environment(prepared: &Prepared, line: &dyn Fn(&str, &str) -> String, command: String) -> String {
+fn comment(text: &str) -> String {
+    format!("# {}", printable(text, usize::MAX))
+}
+
+/// Everything but the command: what cannot work, each variable, each argument, and what is left to others.
+fn reasons(prepared: &Prepared, of_variable: &dyn Fn(&Variable) -> Vec<String>) -> Vec<String> {
     let recipe = &prepared.recipe;
-    let comment = |text: &str| format!("# {}", printable(text, usize::MAX));
     let mut lines: Vec<String> = recipe.obstacles.iter().flat_map(remark).map(|text| comment(&text)).collect();
-    for Variable { name, value, why, .. } in &recipe.variables {
-        lines.extend([comment(why), line(name, value)]);
-    }
+    lines.extend(recipe.variables.iter().flat_map(of_variable));
     lines.extend(recipe.arguments.iter().map(|insert| {
         let place = if insert.place == ArgumentPlace::First { "first" } else { "last" };
         comment(&format!("with {} as the {place} arguments: {}", insert.words.join(" "), insert.why))
@@ -67,8 +83,7 @@ fn environment(prepared: &Prepared, line: &dyn Fn(&str, &str) -> String, command
         code_to_cache(prepared)
             .map(|command| comment(&format!("run this first, to put its code on huge pages: {command}"))),
     );
-    lines.push(command);
-    joined(lines)
+    lines
 }
 
 /// The command that reads its code into the page cache on huge pages, which `run` does by itself.
@@ -87,7 +102,7 @@ fn whole(prepared: &Prepared, command: &[String]) -> Vec<String> {
 }
 
 /// Quoted unless it needs no quotes.
-pub(in crate::report) fn quoted_for_shell(word: &str) -> String {
+pub(crate) fn quoted_for_shell(word: &str) -> String {
     if is_plain(word) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
@@ -225,7 +240,7 @@ mod tests {
     #[test]
     fn an_environment_is_printed_with_its_reasons() {
         let command = ["search", "--index", "my index"].map(str::to_owned);
-        insta::assert_snapshot!(shell_environment(&prepared_search(), &command));
+        insta::assert_snapshot!(shell_command(&prepared_search(), &command));
         insta::assert_snapshot!(unit_environment(&prepared_search(), &command));
     }
 
@@ -257,10 +272,10 @@ mod tests {
             aligned: aligned.to_vec(),
         };
         prepared.program.code = vec![of("/bin/a b", &[0..2 << 20, 2 << 20..4 << 20]), of("/lib/c", &[])];
-        assert!(!shell_environment(&prepared, &[]).contains("hugepilot cache"), "nothing is done to its code");
+        assert!(!shell_command(&prepared, &[]).contains("hugepilot cache"), "nothing is done to its code");
         let text = Variable { name: "HUGEPILOT_TEXT", value: "1".to_owned(), why: String::new(), by: Some(by) };
         prepared.recipe.variables.push(text);
-        assert!(shell_environment(&prepared, &[]).contains("huge pages: hugepilot cache '/bin/a b'\n"));
+        assert!(shell_command(&prepared, &[]).contains("huge pages: hugepilot cache '/bin/a b'\n"));
     }
 
     #[test]
@@ -279,10 +294,18 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_of_the_users_stay_out_of_comments() {
+    fn a_shell_runs_the_printed_command_and_keeps_nothing_of_it() {
         let mut prepared = prepared_search();
         prepared.recipe.named.push(Remark { what: "evil\nexport PATH=/tmp".to_owned(), next_step: None });
-        let printed = shell_environment(&prepared, &["search".to_owned(), "x\nexport PATH=/tmp".to_owned()]);
-        assert!(!printed.lines().any(|line| line.starts_with("export PATH")), "{printed}");
+        prepared.recipe.arguments.clear();
+        let words = ["sh", "-c", "printf '%s|%s|' \"$GLIBC_TUNABLES\" \"$1\"", "sh", "x\nexport PATH=/tmp"];
+        let printed = shell_command(&prepared, &words.map(str::to_owned));
+        let script = format!("GLIBC_TUNABLES=\nPATH=$PATH:/mark\n{printed}\nprintf %s \"$GLIBC_TUNABLES$PATH\"");
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        let [tunables, word, after] = told.split('|').collect::<Vec<_>>()[..] else { panic!("{told}: {printed}") };
+        assert!(tunables.contains("glibc.malloc.hugetlb="), "{printed}");
+        assert_eq!(word, "x\nexport PATH=/tmp");
+        assert!(after.ends_with(":/mark") && !after.contains("glibc"), "{after}");
     }
 }
