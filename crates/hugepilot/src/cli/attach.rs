@@ -44,7 +44,18 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<()> {
     });
     drop(line);
     let report = report_of(&pilot_summary, elapsed());
-    terminal::print(&if args.json { json::attach(&pids, &report) } else { text::pilot_summary(&report) })
+    terminal::print(&if args.json {
+        json::attach(&pids, &report)
+    } else {
+        text::pilot_summary(&report, explain(&named).as_deref())
+    })
+}
+
+/// The command that says more about those that still run.
+fn explain(named: &[Named]) -> Option<String> {
+    let targets = named.iter().map(|each| &each.target).filter(|target| !target.handle().has_exited());
+    let pids: Vec<String> = targets.map(|target| target.pid().to_string()).collect();
+    (!pids.is_empty()).then(|| format!("`hugepilot explain {}` says more", pids.join(" ")))
 }
 
 /// What is found by a name or a unit is found again when it is started anew; a process that was named by its id is this one only.

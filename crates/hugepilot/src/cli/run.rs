@@ -4,14 +4,17 @@
 //!
 //! Only the pilot needs rights. `--pages` needs none, so it also serves ordinary users, and servers that refuse to run as root.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::Instant;
 
 use ::launch::Prepared;
+use ::launch::program::ProgramFamily;
 use ::launch::verify::Verification;
 use anyhow::{Context, bail};
 use heat::units::Nanos;
@@ -37,6 +40,8 @@ use super::settings::settings;
 use super::terminal;
 use crate::report::{LaunchReport, RunReport, json, text};
 
+/// What the kernel keeps of a program's name (`TASK_COMM_LEN`).
+const LONGEST_NAME: usize = 15;
 /// Signals meant for the program.
 const PASSED_ON: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
@@ -111,7 +116,7 @@ fn without_pilot(why: &anyhow::Error) -> PilotSummary {
     PilotSummary::never_begun("it was not piloted")
 }
 
-fn create(path: &std::path::Path) -> anyhow::Result<File> {
+fn create(path: &Path) -> anyhow::Result<File> {
     File::create(path)
         .with_context(|| format!("cannot write the summary to {}; the program was not started", path.display()))
 }
@@ -192,7 +197,7 @@ fn report(
         pilot_summary: report_of(pilot_summary, elapsed),
         launch: launched.map(|(launch, account)| LaunchReport { prepared: &launch.prepared, account }),
     };
-    let mut lines = text::pilot_summary(&report.pilot_summary);
+    let mut lines = text::pilot_summary(&report.pilot_summary, explain(&args.command[0]).as_deref());
     lines.extend(report.launch.iter().map(text::account));
     terminal::say(&lines);
     match summary {
@@ -201,8 +206,32 @@ fn report(
     }
 }
 
+/// The command that says more about the program when it runs again: by its name, because it has ended. None if it starts another one, whose name is
+/// not known.
+fn explain(program: &OsStr) -> Option<String> {
+    let program = Path::new(program);
+    let starts_another = [ProgramFamily::Shell, ProgramFamily::Wrapper, ProgramFamily::Elsewhere];
+    let name = program.file_name().filter(|_| !starts_another.contains(&ProgramFamily::of(program)))?;
+    let shown: String = name.to_string_lossy().chars().take(LONGEST_NAME).collect();
+    Some(format!("when it runs again, `hugepilot explain --name {}` says more", text::quoted_for_shell(&shown)))
+}
+
 /// The program's own status; if a signal ended it, 128 plus the signal's number, as in shells.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     ExitCode::from(code as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_explained_by_its_name_when_it_runs_again() {
+        let told = |program: &str| explain(OsStr::new(program));
+        let expected = "when it runs again, `hugepilot explain --name search` says more";
+        assert_eq!(told("/opt/bin/search").as_deref(), Some(expected));
+        assert!(told("it has 'quotes'").unwrap().contains(r"--name 'it has '\''quotes'"), "at most 15 characters");
+        assert_eq!((told("setpriv"), told("/bin/sh")), (None, None));
+    }
 }

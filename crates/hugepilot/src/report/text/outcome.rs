@@ -9,7 +9,7 @@ use heat::RefusalReason;
 use heat::Snapshot;
 use heat::units::{Bytes, Nanos};
 use pilot::act::Outcome;
-use pilot::decide::PlanReasons;
+use pilot::decide::{PlanReasons, Reason};
 use pilot::words::{about, count, count_of, mostly_kept, percent, rate, refusal};
 
 /// The promotion: tried, applied and refused, then before and after.
@@ -116,16 +116,9 @@ pub fn give_back(report: &GiveBackReport) -> String {
 const MOST_LEFT_ALONE: usize = 3;
 
 /// The short summary of `run` or `attach`. Each line is marked as ours, because it may appear among the program's own output. Only the most frequent
-/// refusal is shown; JSON has all.
-pub fn pilot_summary(report: &PilotReport) -> String {
+/// refusal is shown; JSON has all. `explain` is a command that says more about what was not promoted, if there is one that works.
+pub fn pilot_summary(report: &PilotReport, explain: Option<&str>) -> String {
     let outcome = report.outcome;
-    let walks = |snapshot: &Option<Snapshot>| snapshot.and_then(|snapshot| snapshot.walks_per_second).map(rate);
-    let huge = report.after.map_or("an unknown amount".to_owned(), |after| after.huge.to_string());
-    let if_any = |regions, done| if regions > 0 { format!(", {} {done}", count(regions)) } else { String::new() };
-    let given_back = if_any(report.given_back, "given back");
-    let (lost, refused) = (if_any(report.lost, "lost again"), if_any(outcome.refused.len() as u64, "refused"));
-    let share = percent(report.pilot.seconds(), report.elapsed.seconds());
-    let sums = sums(report.processes);
     let mut lines = match (report.before.or(report.after), report.too_small) {
         (None, Some(most)) => {
             vec![format!(
@@ -136,26 +129,12 @@ pub fn pilot_summary(report: &PilotReport) -> String {
             vec!["the program ended before it could be observed".to_owned()]
         }
         (None, None) => Vec::new(),
-        (Some(_), _) => vec![
-            format!(
-                "page walks {} before, {} after{sums}",
-                walks(&report.before).unwrap_or("not known".to_owned()),
-                walks(&report.after).unwrap_or("not observed".to_owned())
-            ),
-            format!(
-                "{huge} on huge pages when last observed, {} promoted{given_back}{lost}{refused}",
-                count_of(outcome.applied, "region")
-            ),
-            format!("memory grown by {}", report.growth),
-        ],
+        (Some(_), _) if outcome.applied > 0 || report.given_back > 0 => what_changed(report),
+        (Some(_), _) => vec![nothing_promoted(report, explain)],
     };
-    if outcome.applied == 0
-        && let Some(kept) = mostly_kept(report.reasons, report.mostly_kept)
-    {
-        lines.push(format!("nothing was promoted; {kept} (`hugepilot explain PID`, while it runs, says more)"));
-    }
     lines.extend(report.left_alone.iter().take(MOST_LEFT_ALONE).map(|why| format!("left alone: {why}")));
     lines.extend(refusals(outcome).into_iter().next().into_iter().flatten());
+    let share = percent(report.pilot.seconds(), report.elapsed.seconds());
     lines.push(format!(
         "ran {}; the pilot used {} of CPU time ({share}) in {}",
         report.elapsed,
@@ -163,6 +142,44 @@ pub fn pilot_summary(report: &PilotReport) -> String {
         count_of(report.rounds, "round")
     ));
     marked(lines)
+}
+
+/// Before and after, and what was done.
+fn what_changed(report: &PilotReport) -> Vec<String> {
+    let walks = |snapshot: &Option<Snapshot>| snapshot.and_then(|snapshot| snapshot.walks_per_second).map(rate);
+    let huge = report.after.map_or("an unknown amount".to_owned(), |after| after.huge.to_string());
+    let if_any = |regions, done| if regions > 0 { format!(", {} {done}", count(regions)) } else { String::new() };
+    let given_back = if_any(report.given_back, "given back");
+    let (lost, refused) = (if_any(report.lost, "lost again"), if_any(report.outcome.refused.len() as u64, "refused"));
+    vec![
+        format!(
+            "page walks {} before, {} after{}",
+            walks(&report.before).unwrap_or("not known".to_owned()),
+            walks(&report.after).unwrap_or("not observed".to_owned()),
+            sums(report.processes)
+        ),
+        format!(
+            "{huge} on huge pages when last observed, {} promoted{given_back}{lost}{refused}",
+            count_of(report.outcome.applied, "region")
+        ),
+        format!("memory grown by {}", report.growth),
+    ]
+}
+
+/// Why nothing was promoted. Page walks before and after would compare a program with itself.
+fn nothing_promoted(report: &PilotReport, explain: Option<&str>) -> String {
+    let regions = |reason| report.reasons.get(&reason).copied().unwrap_or_default();
+    let (refused, would_pay) = (report.outcome.refused.len() as u64, regions(Reason::Pays));
+    let why = match mostly_kept(report.reasons, report.mostly_kept) {
+        // What follows says why.
+        _ if refused > 0 => format!("the kernel refused {}", count_of(refused, "region")),
+        Some(kept) => kept,
+        None if would_pay > 0 => format!("it ended before {} that would pay were", count_of(would_pay, "region")),
+        None if regions(Reason::AlreadyHuge) > 0 => "all that could be huge is already".to_owned(),
+        None => "no memory that could be huge was seen".to_owned(),
+    };
+    let more = explain.map_or(String::new(), |explain| format!(" ({explain})"));
+    format!("nothing was promoted: {why}{more}")
 }
 
 /// The outcome of a run so far, in a few words.
@@ -267,8 +284,6 @@ fn relative(before: f64, after: f64) -> Option<String> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use pilot::decide::Reason;
-
     use super::*;
     use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome, pilot_report, promotion};
 
@@ -318,6 +333,8 @@ mod tests {
             elapsed: Nanos(60_000_000_000),
             ..pilot_report(&outcome, &nobody)
         };
+        let pilot_summary =
+            |report: &PilotReport| super::pilot_summary(report, Some("`hugepilot explain 4242` says more"));
         insta::assert_snapshot!(pilot_summary(&report));
         let short = pilot_summary(&PilotReport { before: None, after: None, outcome: &Outcome::default(), ..report });
         assert!(short.starts_with("hugepilot: the program ended before it could be observed\n"), "{short}");
@@ -330,21 +347,42 @@ mod tests {
         let left_alone = BTreeSet::from(["process 7 runs a virtual machine".to_owned()]);
         let alone = pilot_summary(&PilotReport { left_alone: &left_alone, ..unseen });
         assert!(alone.starts_with("hugepilot: left alone: process 7 runs a virtual machine\n"), "{alone}");
-        let reasons = BTreeMap::from([(Reason::AlreadyHuge, 90), (Reason::LivesInTlb, 40), (Reason::NotWalked, 3)]);
-        let kept = pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, ..report });
+    }
+
+    #[test]
+    fn a_run_that_promoted_nothing_says_why_and_compares_nothing() {
+        let (outcome, nobody) = (Outcome::default(), BTreeSet::new());
+        let report = PilotReport { given_back: 0, lost: 0, ..pilot_report(&outcome, &nobody) };
+        let told = |report: &PilotReport| pilot_summary(report, Some("`hugepilot explain 4242` says more"));
+        let because = |reasons: &[(Reason, u64)], mostly_kept| {
+            told(&PilotReport { reasons: &reasons.iter().copied().collect(), mostly_kept, ..report })
+        };
+        let mixed = [(Reason::AlreadyHuge, 90), (Reason::LivesInTlb, 40), (Reason::NotWalked, 3)];
+        let kept = because(&mixed, None);
         assert!(
-            kept.contains(
-                "hugepilot: nothing was promoted; 90 of 133 regions are huge already; 40 others: the process gains"
+            kept.starts_with(
+                "hugepilot: nothing was promoted: 90 of 133 regions are huge already; 40 others: the process gains"
             ),
             "{kept}"
         );
-        let mostly_kept = Some(Reason::NotWalked);
-        let kept =
-            pilot_summary(&PilotReport { outcome: &Outcome::default(), reasons: &reasons, mostly_kept, ..report });
-        assert!(
-            kept.contains("nothing was promoted; 90 of 133 regions are huge already; 3 others: no page walk"),
-            "{kept}"
-        );
-        assert!(!pilot_summary(&PilotReport { reasons: &reasons, ..report }).contains("nothing was promoted"));
+        assert!(kept.contains("(`hugepilot explain 4242` says more)\nhugepilot: ran "), "{kept}");
+        assert!(!kept.contains("page walks ") && !kept.contains("memory grown"), "{kept}");
+        assert!(!pilot_summary(&report, None).contains("explain"));
+        let kept = because(&mixed, Some(Reason::NotWalked));
+        assert!(kept.contains("90 of 133 regions are huge already; 3 others: no page walk"), "{kept}");
+        for (reasons, expected) in [
+            (&[(Reason::Pays, 3)][..], "it ended before 3 regions that would pay were"),
+            (&[(Reason::AlreadyHuge, 3)], "all that could be huge is already"),
+            (&[], "no memory that could be huge was seen"),
+        ] {
+            let told = because(reasons, None);
+            assert!(told.starts_with(&format!("hugepilot: nothing was promoted: {expected}")), "{told}");
+        }
+        let refused = Outcome { applied: 0, ..self::outcome() };
+        let told = told(&PilotReport { outcome: &refused, ..report });
+        assert!(told.starts_with("hugepilot: nothing was promoted: the kernel refused 3 regions"), "{told}");
+        assert!(told.contains("\nhugepilot: next step: "), "{told}");
+        let given_back = pilot_summary(&PilotReport { given_back: 1, ..report }, None);
+        assert!(given_back.contains("page walks ") && !given_back.contains("nothing was"), "{given_back}");
     }
 }
