@@ -135,16 +135,31 @@ impl Verification {
 /// Attributes huge memory to mechanisms: the pilot and the library report their parts, and the rest belongs to the allocator or the program
 /// itself.
 fn shares(sample: &TreeSample, recipe: &Recipe, placed: Option<&Placed>, promoted: Bytes) -> Vec<(By, Bytes)> {
-    let by_pilot = promoted.min(sample.transparent);
+    let by_pilot = by_pilot(sample, promoted);
     let mut shares = BTreeMap::from([(By::Pilot, by_pilot)]);
+    let placed = placed.map(|placed| resident(placed, sample));
     for (is_reserved, bytes) in [(true, sample.reserved), (false, sample.transparent.saturating_sub(by_pilot))] {
-        for (by, bytes) in divided(bytes, is_reserved, recipe, placed) {
+        for (by, bytes) in divided(bytes, is_reserved, recipe, placed.as_ref()) {
             *shares.entry(by).or_insert(Bytes(0)) += bytes;
         }
     }
     let mut shares: Vec<(By, Bytes)> = shares.into_iter().filter(|(_, bytes)| *bytes > Bytes(0)).collect();
     shares.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     shares
+}
+
+/// What is on huge pages of what the library placed: its counters say what was mapped, of which some was never touched, or is gone.
+fn resident(placed: &Placed, sample: &TreeSample) -> Placed {
+    let mmap = Placing { transparent: sample.placed.unwrap_or(placed.mmap.transparent), ..placed.mmap };
+    Placed { mmap, ..*placed }
+}
+
+/// What the pilot promotes of shared memory becomes huge in each process that maps it; it has counted that once.
+fn by_pilot(sample: &TreeSample, promoted: Bytes) -> Bytes {
+    let of_shared = promoted.min(sample.shared_in_one);
+    let share = if of_shared > Bytes(0) { of_shared.0 as f64 / sample.shared_in_one.0 as f64 } else { 0.0 };
+    let of_private = promoted.saturating_sub(of_shared).min(sample.transparent.saturating_sub(sample.shared));
+    sample.shared.share(share) + of_private
 }
 
 /// Memory on one kind of huge page, by mechanism. The library's counters only rise: if they exceed the memory that exists, some of it was
@@ -245,7 +260,10 @@ mod tests {
             switched_off: 0,
             could: Bytes(could),
             transparent: Bytes(transparent),
+            shared: Bytes(0),
+            shared_in_one: Bytes(0),
             smaller: None,
+            placed: None,
             reserved: Bytes(reserved),
             pool_left: None,
         };
@@ -275,6 +293,33 @@ mod tests {
         let expected = [(By::Recipe(vec![HEAP]), 680), (By::Recipe(vec![MMAP]), 200), (By::Pilot, 100)];
         assert_eq!(account.by, expected.map(|(by, bytes)| (by, Bytes(bytes))));
         assert_eq!((account.percent(), account.is_met(), account.rest), (Some(98.0), true, Vec::new()));
+    }
+
+    #[test]
+    fn the_library_is_credited_with_what_was_touched() {
+        let placing = Placing { transparent: Bytes(200), ..Placing::default() };
+        let placed = Placed { mmap: placing, ..Placed::default() };
+        let by = |resident| {
+            let mut seen = seen(1000, 980, 0);
+            seen.largest.placed = resident;
+            account(seen, &recipe_with(&[HEAP, MMAP]), Some(&placed), 0).by
+        };
+        let (heap, mmap) = (|bytes| (By::Recipe(vec![HEAP]), Bytes(bytes)), By::Recipe(vec![MMAP]));
+        assert_eq!(by(Some(Bytes(0))), [heap(980)], "buffers that nobody used");
+        assert_eq!(by(Some(Bytes(50))), [heap(930), (mmap.clone(), Bytes(50))]);
+        assert_eq!(by(None), [heap(780), (mmap, Bytes(200))]);
+    }
+
+    #[test]
+    fn shared_memory_that_the_pilot_promoted_is_its_work_in_every_process() {
+        let by = |promoted| {
+            let mut seen = seen(1000, 900, 0);
+            (seen.largest.shared, seen.largest.shared_in_one) = (Bytes(800), Bytes(100));
+            account(seen, &recipe_with(&[]), None, promoted).by
+        };
+        assert_eq!(by(150), [(By::Pilot, Bytes(850)), (By::Itself, Bytes(50))], "eight processes, and 50 of their own");
+        assert_eq!(by(50), [(By::Itself, Bytes(500)), (By::Pilot, Bytes(400))]);
+        assert_eq!(by(0), [(By::Itself, Bytes(900))]);
     }
 
     #[test]

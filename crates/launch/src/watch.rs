@@ -3,15 +3,19 @@
 //! Owns: when to scan, and what to keep. Never touches: the program.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use heat::PageSizes;
 use heat::units::{Address, Bytes, HUGE_PAGE};
+use hugepilot_os::placement::CountsFile;
 use hugepilot_os::stop::Stop;
 use kernel::maps::{self, Line};
 use kernel::process::{ProcessStatus, descendants, thread_cpu_time};
 use kernel::rollup::Rollup;
+use kernel::smaps::{self, SmapsMapping};
 use kernel::{Root, hugetlb};
 use serde::Serialize;
 
@@ -47,9 +51,18 @@ pub struct TreeSample {
     /// Memory on transparent huge pages; on smaller ones, too, where these were requested.
     #[serde(rename = "transparent_bytes")]
     pub transparent: Bytes,
+    /// The part of it that is shared memory, which counts once for each process that maps it.
+    #[serde(skip)]
+    pub shared: Bytes,
+    /// The same in the process with most of it: about what there is of it in memory.
+    #[serde(skip)]
+    pub shared_in_one: Bytes,
     /// The part of it on smaller ones. None: nobody asked, or the kernel shows it to root only (CAP_SYS_ADMIN).
     #[serde(rename = "smaller_bytes")]
     pub smaller: Option<Bytes>,
+    /// The part of it where the preload library asked for huge pages. None: it was not told, or there were too many places.
+    #[serde(skip)]
+    pub placed: Option<Bytes>,
     /// Memory on pool pages.
     #[serde(rename = "reserved_bytes")]
     pub reserved: Bytes,
@@ -88,6 +101,8 @@ impl TreeSample {
         self.switched_off += usize::from(counts && status.thp_enabled == Some(false));
         self.could += could;
         self.transparent += rollup.transparent();
+        self.shared += rollup.shared;
+        self.shared_in_one = self.shared_in_one.max(rollup.shared);
         self.reserved += rollup.reserved;
     }
 }
@@ -103,15 +118,17 @@ impl Seen {
     }
 }
 
-/// Scans a process and its descendants until a stop is requested; the caller requests it when the process has ended.
-pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
+/// Scans a process and its descendants until a stop is requested; the caller requests it when the process has ended. `counts`: where the preload
+/// library records what it places.
+pub fn watch(pid: u32, pages: PageKind, counts: Option<Arc<CountsFile>>, stop: Stop) -> JoinHandle<Seen> {
     thread::spawn(move || {
         let (root, began) = (Root::host(), Instant::now());
         let mut seen = Seen::default();
         let mut next = began + SOONEST;
         while stop.sleep_until(next).is_ok() {
             let before = thread_cpu_time();
-            if let Some(sample) = sample(&root, pid, pages) {
+            let placed = counts.as_ref().and_then(|counts| counts.recorded()).map(merged);
+            if let Some(sample) = sample(&root, pid, pages, placed.as_deref()) {
                 seen.note(sample);
             }
             // CPU time, not elapsed time: on a busy machine there would be too few scans.
@@ -129,8 +146,8 @@ fn rest(age: Duration, cost: Duration) -> Duration {
 }
 
 /// The current state; None if the program has ended. Descendants that end meanwhile are left out.
-fn sample(root: &Root, pid: u32, pages: PageKind) -> Option<TreeSample> {
-    let mut sample = TreeSample::default();
+fn sample(root: &Root, pid: u32, pages: PageKind, placed: Option<&[Range<u64>]>) -> Option<TreeSample> {
+    let mut sample = TreeSample { placed: placed.map(|_| Bytes(0)), ..TreeSample::default() };
     let family = descendants(root, pid).unwrap_or_default();
     let mut any = false;
     let counts_smaller = matches!(pages, PageKind::Smaller(_));
@@ -139,6 +156,10 @@ fn sample(root: &Root, pid: u32, pages: PageKind) -> Option<TreeSample> {
         if let (Ok(status), Ok(rollup)) = (status, rollup) {
             any = true;
             sample.add(&status, &rollup, pages.size().min(Bytes(HUGE_PAGE)));
+            if let Some(placed) = placed.filter(|placed| !placed.is_empty()) {
+                let huge = smaps::read(root, process).ok().map(|mappings| huge_within(&mappings, placed));
+                sample.placed = sample.placed.zip(huge).map(|(one, other)| one + other);
+            }
             if let Some(smaller) = counts_smaller.then(|| on_smaller_pages(root, process)).flatten() {
                 sample.transparent += smaller;
                 *sample.smaller.get_or_insert_default() += smaller;
@@ -150,6 +171,30 @@ fn sample(root: &Root, pid: u32, pages: PageKind) -> Option<TreeSample> {
         sample.pool_left = pools.iter().find(|pool| pool.page_size == pages.size()).map(|pool| pool.available());
     }
     any.then_some(sample)
+}
+
+/// Ascending ranges without overlaps: memory may have been placed at an address again and again.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut().filter(|last| range.start <= last.end) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => merged.push(range),
+        }
+    }
+    merged
+}
+
+/// Transparent huge memory in these ranges. The kernel may have joined their mappings with others, of which they get their share.
+fn huge_within(mappings: &[SmapsMapping], ranges: &[Range<u64>]) -> Bytes {
+    let within = |mapping: &SmapsMapping| {
+        let of = mapping.line.range;
+        let common = |range: &Range<u64>| range.end.min(of.end.0).saturating_sub(range.start.max(of.start.0));
+        let transparent = mapping.huge.saturating_sub(mapping.hugetlb_private + mapping.hugetlb_shared);
+        transparent.share(ranges.iter().map(common).sum::<u64>() as f64 / of.len().0 as f64)
+    };
+    mappings.iter().filter(|mapping| mapping.huge > Bytes(0)).map(within).sum()
 }
 
 /// A process's memory on huge pages below 2 MiB, judged by a part of it if it has mapped much; None if the kernel does not tell.
@@ -212,6 +257,10 @@ mod tests {
         sample.add(&ProcessStatus { thp_enabled: Some(false), ..status }, &Rollup::default(), Bytes(HUGE_PAGE));
         sample.add(&ProcessStatus { thp_enabled: Some(false), ..small.clone() }, &Rollup::default(), Bytes(HUGE_PAGE));
         assert_eq!((sample.processes, sample.switched_off), (2, 1));
+        for shared in [1, 3, 2] {
+            sample.add(&small, &Rollup { shared: huge(shared), ..Rollup::default() }, Bytes(HUGE_PAGE));
+        }
+        assert_eq!((sample.shared, sample.shared_in_one), (huge(6), huge(3)));
         // More was mapped between the two reads.
         let mut late = TreeSample::default();
         late.add(&small, &Rollup { anonymous: huge(2), ..Rollup::default() }, Bytes(HUGE_PAGE));
@@ -219,11 +268,37 @@ mod tests {
     }
 
     #[test]
+    fn only_huge_memory_counts_as_placed() {
+        let mib = |number: u64| number << 20;
+        let mapped = |text: &str| {
+            let field = |line: &str| {
+                let words: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+                let [start, end, transparent, pooled] = words[..] else { panic!("{line}") };
+                let (start, end) = (mib(start), mib(end));
+                format!(
+                    "{start:x}-{end:x} rw-p 0 0:0 0\nAnonHugePages: {} kB\nPrivate_Hugetlb: {} kB\n",
+                    transparent << 10,
+                    pooled << 10
+                )
+            };
+            smaps::parse(&text.lines().map(field).collect::<String>()).unwrap()
+        };
+        let ranges = merged(vec![mib(200)..mib(264), mib(0)..mib(64), mib(32)..mib(64), mib(220)..mib(230)]);
+        assert_eq!(ranges, [mib(0)..mib(64), mib(200)..mib(264)]);
+        let huge = |text: &str| huge_within(&mapped(text), &ranges).0 >> 20;
+        assert_eq!(huge("0 64 0 0\n64 200 136 0"), 0, "never touched, and the neighbour");
+        assert_eq!(huge("0 64 4 0\n136 264 100 0"), 54, "half of the second was placed");
+        assert_eq!(huge("0 64 0 4"), 0, "of a pool");
+    }
+
+    #[test]
     fn our_own_memory_is_seen_and_an_ended_program_is_not() {
-        let own = sample(&Root::host(), std::process::id(), PageKind::Huge).expect("we live");
-        assert!(own.could >= own.huge());
+        let everywhere = 0..1 << 47;
+        let own = sample(&Root::host(), std::process::id(), PageKind::Huge, Some(std::slice::from_ref(&everywhere)))
+            .expect("we live");
+        assert!(own.could >= own.huge() && own.placed.is_some());
         let stop = Stop::default();
         stop.request();
-        assert_eq!(watch(std::process::id(), PageKind::Transparent, stop).join().unwrap(), Seen::default());
+        assert_eq!(watch(std::process::id(), PageKind::Transparent, None, stop).join().unwrap(), Seen::default());
     }
 }

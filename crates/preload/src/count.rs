@@ -15,6 +15,13 @@ pub fn into_file(path: &CStr) {
     }
 }
 
+/// Records that transparent huge pages were requested for this memory.
+pub fn record(start: usize, length: usize) {
+    if let Some(counts) = COUNTS.get() {
+        counts.record(start, length);
+    }
+}
+
 pub fn add(counter: impl Fn(&PlacementCounts) -> &AtomicU64, amount: usize) {
     if let Some(counts) = COUNTS.get() {
         // Relaxed: no other memory depends on it.

@@ -71,11 +71,16 @@ impl With {
     }
 
     /// Its output, if it succeeds.
-    fn run(mut self) -> (String, Tally) {
+    fn run(self) -> (String, Tally) {
+        let (said, counts) = self.finish();
+        (said, counts.tally())
+    }
+
+    fn finish(mut self) -> (String, CountsFile) {
         let ran = self.command.output().expect("it starts");
         assert!(ran.status.success(), "{:?}: {:?}\n{}", self.command, ran.status, text(&ran));
         assert!(text(&ran).contains("fine"), "{}", text(&ran));
-        (text(&ran), self.counts.tally())
+        (text(&ran), self.counts)
     }
 }
 
@@ -178,6 +183,10 @@ fn large_memory_is_aligned_and_advised() {
         let whole = Tally { mmap_eligible_calls: 1, mmap_eligible_bytes: length, mmap_thp_bytes: length, ..tally };
         assert_eq!(tally, whole);
     }
+    let (_, counts) = With::new(program, &["one", &(32 * MIB).to_string()], &THP).finish();
+    let lengths =
+        counts.recorded().map(|ranges| ranges.iter().map(|range| range.end - range.start).collect::<Vec<_>>());
+    assert_eq!(lengths, Some(vec![32 * MIB]), "so that what was touched of it can be told");
     let (_, tally) = With::new(program, &["one", &(2 * MIB - 4096).to_string()], &THP).run();
     assert_eq!(tally.mmap_eligible_bytes, 0, "too small");
     let (_, tally) = With::new(program, &["one", &(3 * MIB).to_string()], &THP).run();

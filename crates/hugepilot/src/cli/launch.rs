@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Context;
@@ -30,7 +31,7 @@ const NOT_MET: u8 = 3;
 /// A program that is started on huge pages.
 pub(super) struct Launch {
     pub(super) prepared: Prepared,
-    counts: Option<CountsFile>,
+    counts: Option<Arc<CountsFile>>,
     required: Option<f64>,
 }
 
@@ -64,7 +65,7 @@ impl Launch {
             "cannot make memory for the preload library to count in; raise the limit on open files (ulimit -n)",
         )?;
         terminal::say(&text::recipe(&prepared));
-        Ok(Self { prepared, counts, required: args.launch.require })
+        Ok(Self { prepared, counts: counts.map(Arc::new), required: args.launch.require })
     }
 
     /// Adds the program's environment variables and arguments to those of the user.
@@ -76,7 +77,7 @@ impl Launch {
 
     /// Observes the program until stopping is requested.
     pub(super) fn watch(&self, pid: u32, stop: Stop) -> JoinHandle<Seen> {
-        watch(pid, self.prepared.request.pages, stop)
+        watch(pid, self.prepared.request.pages, self.counts.clone(), stop)
     }
 
     /// How much of its memory was huge, with a pilot or without.

@@ -9,6 +9,7 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,11 +22,16 @@ use crate::memory::SharedMapping;
 /// The first eight bytes of the file.
 const MAGIC: [u8; 8] = *b"hugecnts";
 /// Incremented with each change of the layout.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// Ranges that the file has room for.
+const MOST_RANGES: usize = 1024;
+/// Bits of a recorded range for its length in pages; the others are for its first page. No address has more than 47 bits.
+const LENGTH_BITS: u32 = 29;
+const PAGE: u64 = 4096;
 
 macro_rules! counters {
     ($($(#[$says:meta])* $name:ident,)*) => {
-        /// The file's contents: a header, and an 8-byte counter for each name, in native byte order.
+        /// The file's contents: a header, an 8-byte counter for each name in native byte order, and ranges.
         #[derive(Debug)]
         #[repr(C)]
         pub struct PlacementCounts {
@@ -34,6 +40,10 @@ macro_rules! counters {
             /// Size of the whole, in bytes.
             size: u32,
             $($(#[$says])* pub $name: AtomicU64,)*
+            /// How many ranges were recorded, those that had no room included.
+            ranges_recorded: AtomicU64,
+            /// Memory for which transparent huge pages were requested, as it was mapped.
+            ranges: [AtomicU64; MOST_RANGES],
         }
 
         /// The counters' values at one time.
@@ -105,6 +115,26 @@ counters! {
 }
 
 impl PlacementCounts {
+    /// Records that transparent huge pages were requested for this memory. Beyond the room in the file it only counts.
+    pub fn record(&self, start: usize, length: usize) {
+        let index = self.ranges_recorded.fetch_add(1, Ordering::Relaxed);
+        if let Some(range) = usize::try_from(index).ok().and_then(|index| self.ranges.get(index)) {
+            let (first, pages) = (start as u64 / PAGE, (length as u64).div_ceil(PAGE));
+            range.store(first << LENGTH_BITS | pages.min((1 << LENGTH_BITS) - 1), Ordering::Relaxed);
+        }
+    }
+
+    /// The recorded ranges of addresses, of all processes; None if there was no room for all.
+    fn recorded(&self) -> Option<Vec<Range<u64>>> {
+        let count = usize::try_from(self.ranges_recorded.load(Ordering::Relaxed)).ok()?;
+        let words = self.ranges.get(..count)?.iter().map(|range| range.load(Ordering::Relaxed));
+        let range = |word: u64| {
+            let (first, pages) = (word >> LENGTH_BITS, word & ((1 << LENGTH_BITS) - 1));
+            first * PAGE..(first + pages) * PAGE
+        };
+        Some(words.map(range).collect())
+    }
+
     /// Maps a file of counters for the lifetime of this process. None if the file does not exist, cannot be mapped, or is of another
     /// version. Allocates nothing.
     pub fn attach(path: &CStr) -> Option<&'static Self> {
@@ -156,8 +186,18 @@ impl CountsFile {
 
     /// The counts up to now.
     pub fn tally(&self) -> Tally {
+        self.contents().tally()
+    }
+
+    /// Ranges of addresses for which transparent huge pages were requested, of all processes, also of those that have ended or unmapped them; None
+    /// if there was no room for all.
+    pub fn recorded(&self) -> Option<Vec<Range<u64>>> {
+        self.contents().recorded()
+    }
+
+    fn contents(&self) -> &PlacementCounts {
         // SAFETY: mapped until drop; as in `PlacementCounts::attach`.
-        unsafe { self.counts.start.cast::<PlacementCounts>().as_ref() }.tally()
+        unsafe { self.counts.start.cast().as_ref() }
     }
 }
 
@@ -192,7 +232,22 @@ mod tests {
         assert_eq!((tally.mmap_thp_bytes, tally.text_copied_bytes, tally.pool_empty_bytes), (11, 1, 0));
         let named: Vec<_> = tally.named().filter(|(_, value)| *value > 0).collect();
         assert_eq!(named, [("mmap_thp_bytes", 11), ("text_copied_bytes", 1)]);
-        assert_eq!(size_of::<PlacementCounts>(), 16 + 8 * tally.named().count());
+        assert_eq!(size_of::<PlacementCounts>(), 16 + 8 * (tally.named().count() + 1 + MOST_RANGES));
+    }
+
+    #[test]
+    fn ranges_are_recorded_as_long_as_there_is_room() {
+        let file = CountsFile::create().unwrap();
+        assert_eq!(file.recorded(), Some(Vec::new()));
+        let counts = attach(&file.path()).unwrap();
+        counts.record(0x7fff_ffff_f000, 4096);
+        counts.record(2 << 20, (1 << 40) + 1);
+        let highest = 0x7fff_ffff_f000..0x8000_0000_0000;
+        assert_eq!(file.recorded(), Some(vec![highest, 2 << 20..(2 << 20) + (1 << 40) + 4096]));
+        (2..MOST_RANGES).for_each(|_| counts.record(0, 1));
+        assert_eq!(file.recorded().map(|ranges| ranges.len()), Some(MOST_RANGES));
+        counts.record(0, 1);
+        assert_eq!(file.recorded(), None);
     }
 
     #[test]
