@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clearing::Clearing;
-use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, CpuShare, HUGE_PAGE, Nanos, Pages};
+use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, CpuShare, HUGE_PAGE, Nanos, PAGES_PER_REGION, Pages};
 use crate::{PageSet, Sample, Walks};
 
 /// What a tracker saw of one process.
@@ -450,6 +450,15 @@ impl Heat {
         let found = self.regions.binary_search_by_key(&start, |region| region.start).ok();
         let mapping = found.and_then(|index| self.mapping_of(&self.regions[index]));
         mapping.is_some_and(|mapping| mapping.shared.is_some())
+    }
+
+    /// Whether less than half of the private memory around its present pages is there: what huge pages would add exceeds what they would hold.
+    pub fn is_sparse(&self) -> bool {
+        let is_private = |region: &&Region| region.obstacle.is_none() && !region.present.is_empty();
+        let private = self.regions.iter().filter(is_private).filter(|region| !self.is_shared(region.start));
+        let (regions, present) =
+            private.fold((0, 0), |(regions, present), region| (regions + 1, present + region.present.len()));
+        2 * present < regions * PAGES_PER_REGION
     }
 
     /// All of it. Where only a sample was observed, it is extrapolated to all base pages.

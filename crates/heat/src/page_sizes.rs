@@ -34,10 +34,11 @@ impl PageSizes {
         self.0.iter().map(|(&page, &memory)| (page, memory))
     }
 
-    /// So many times as much of each.
+    /// So many times as much of each, in whole pages.
     pub fn times(&self, factor: f64) -> Self {
         let mut all = Self::default();
-        self.iter().for_each(|(page, memory)| all.add(page, memory.share(factor)));
+        let whole = |page: Bytes, memory: Bytes| (memory.0 as f64 * factor / page.0 as f64).round() as u64 * page.0;
+        self.iter().for_each(|(page, memory)| all.add(page, Bytes(whole(page, memory))));
         all
     }
 }
@@ -78,6 +79,7 @@ mod tests {
         assert_eq!(all.to_string(), "2 MiB on pages of 64 KiB, 32 KiB on pages of 16 KiB");
         all += &all.times(0.5);
         assert_eq!(all.total(), Bytes((3072 + 48) << 10));
+        assert_eq!(all.times(0.3).to_string(), "896 KiB on pages of 64 KiB, 16 KiB on pages of 16 KiB");
         let text = serde_json::to_string(&all).unwrap();
         assert_eq!(text, r#"{"16384":49152,"65536":3145728}"#);
         assert_eq!(serde_json::from_str::<PageSizes>(&text).unwrap(), all);

@@ -50,7 +50,7 @@ pub use idle_page::IdlePage;
 pub use page_walk::PageWalk;
 pub use perf_mem::PerfMem;
 pub use processors::{Processors, keep_away_from};
-pub use smaller::{about_on_smaller_huge_pages, on_smaller_huge_pages};
+pub use smaller::{about_on_smaller_huge_pages, on_smaller_huge_pages, on_smaller_huge_pages_by_mapping};
 pub use survey::Survey;
 pub use waits::{Waited, Waits};
 

@@ -3,8 +3,8 @@
 //! Owns: finding them by their frames, which are consecutive, and the kernel's flags for where each page begins. Never touches: the target. *Cost*: a
 //! system call for each run of consecutive frames, up to 0.1 s/GiB.
 
-use heat::units::{Address, PAGES_PER_REGION, Pages};
-use heat::{Heat, PageSizes};
+use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
+use heat::{Heat, Mapping, PageSizes, Region};
 use kernel::Root;
 use kernel::page_use::flag::{COMPOUND_HEAD, COMPOUND_TAIL, THP};
 use kernel::pagemap::{Entry, Pagemap};
@@ -26,16 +26,26 @@ pub fn on_smaller_huge_pages(
     pid: u32,
     starts: impl IntoIterator<Item = Address>,
 ) -> Result<Vec<PageSizes>, ObserveError> {
+    in_pieces(root, pid, starts.into_iter().map(|start| AddressRange::new(start, Bytes(HUGE_PAGE))))
+}
+
+/// The same for parts of regions.
+fn in_pieces(
+    root: &Root,
+    pid: u32,
+    pieces: impl IntoIterator<Item = AddressRange>,
+) -> Result<Vec<PageSizes>, ObserveError> {
     let (pagemap, frames) = (Pagemap::open(root, pid)?, FrameTables::open(root)?);
-    let mut entries = [Entry::default(); PAGES_PER_REGION];
+    let mut room = [Entry::default(); PAGES_PER_REGION];
     let mut found = Vec::new();
-    for start in starts {
+    for piece in pieces {
         let mut sizes = PageSizes::default();
-        pagemap.read(start, &mut entries)?;
+        let entries = &mut room[..(piece.len().0 / BASE_PAGE) as usize];
+        pagemap.read(piece.start, entries)?;
         if entries.iter().any(|entry| entry.is_present()) && entries.iter().all(|entry| entry.frame().is_none()) {
             return Err(ObserveError::HiddenFrames);
         }
-        for run in runs(&entries) {
+        for run in runs(entries) {
             // One more frame tells whether the last page extends beyond what is mapped.
             count_whole_pages(&frames.flags(run.first, run.len as u64 + 1)?, &mut sizes);
         }
@@ -44,16 +54,38 @@ pub fn on_smaller_huge_pages(
     Ok(found)
 }
 
+/// The same for each of its mappings, in its observed regions. Each huge page counts where it is: a region may hold several mappings.
+///
+/// Errors: as [`on_smaller_huge_pages`].
+pub fn on_smaller_huge_pages_by_mapping(root: &Root, heat: &Heat) -> Result<Vec<PageSizes>, ObserveError> {
+    let (owners, pieces): (Vec<usize>, Vec<AddressRange>) =
+        small(heat).flat_map(|region| pieces(region.range(), &heat.mappings)).unzip();
+    let mut found = vec![PageSizes::default(); heat.mappings.len()];
+    for (owner, sizes) in owners.into_iter().zip(in_pieces(root, heat.pid, pieces)?) {
+        found[owner] += &sizes;
+    }
+    Ok(found)
+}
+
+/// Its regions that may have any.
+fn small(heat: &Heat) -> impl Iterator<Item = &Region> {
+    heat.regions.iter().filter(|region| !region.huge && !region.present.is_empty())
+}
+
+/// The mappings that a region meets, as indices, and where.
+fn pieces(region: AddressRange, mappings: &[Mapping]) -> impl Iterator<Item = (usize, AddressRange)> + '_ {
+    let first = mappings.partition_point(|mapping| mapping.range.end <= region.start);
+    let ranges = mappings.iter().map(|mapping| mapping.range).enumerate().skip(first);
+    ranges.take_while(move |(_, range)| range.start < region.end).map(move |(owner, range)| {
+        (owner, AddressRange { start: range.start.max(region.start), end: range.end.min(region.end) })
+    })
+}
+
 /// Memory of a process on huge pages of 8 KiB to 1 MiB, judged by a few of its regions; some milliseconds for any size.
 ///
 /// Errors: as [`on_smaller_huge_pages`].
 pub fn about_on_smaller_huge_pages(root: &Root, heat: &Heat) -> Result<PageSizes, ObserveError> {
-    let small: Vec<Address> = heat
-        .regions
-        .iter()
-        .filter(|region| !region.huge && !region.present.is_empty())
-        .map(|region| region.start)
-        .collect();
+    let small: Vec<Address> = small(heat).map(|region| region.start).collect();
     let step = small.len().div_ceil(SAMPLE).max(1);
     // Memory that is used in a pattern must not meet the same part of it each time.
     let sample = small.iter().copied().skip(fastrand::usize(..step)).step_by(step);
@@ -127,6 +159,17 @@ mod tests {
         assert_eq!(pages(&[(TAIL, 7), (SINGLE, 1)]), "", "its first page is not mapped");
         assert_eq!(pages(&[(1 << 15, 1), (1 << 16, 3), (SINGLE, 1)]), "", "the kernel's own, or a driver's");
         assert_eq!(pages(&[(SINGLE, 9)]), "");
+    }
+
+    #[test]
+    fn a_region_is_cut_where_mappings_meet() {
+        let range = |start: u64, end: u64| AddressRange { start: Address(start << 12), end: Address(end << 12) };
+        let mapping =
+            |start, end| Mapping { range: range(start, end), ..heat::samples::heat_of(vec![]).mappings[0].clone() };
+        let mappings = [mapping(0, 600), mapping(700, 800), mapping(800, 5000), mapping(6000, 7000)];
+        let found: Vec<_> = pieces(range(512, 1024), &mappings).collect();
+        assert_eq!(found, [(0, range(512, 600)), (1, range(700, 800)), (2, range(800, 1024))]);
+        assert_eq!(pieces(range(5120, 5632), &mappings).count(), 0);
     }
 
     #[test]

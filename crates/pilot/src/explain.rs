@@ -81,19 +81,18 @@ pub struct Explanation {
     pub faults_saved_per_second: f64,
 }
 
-/// Explains a heat, and the plan made for it. `smaller`: for each of its regions, the memory on smaller huge pages.
+/// Explains a heat, and the plan made for it. `smaller`: for each of its mappings, the memory on smaller huge pages.
 pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[PageSizes]>, surroundings: &Surroundings) -> Explanation {
     let decisions: BTreeMap<Address, &Decision> = plan.decisions.iter().map(|each| (each.start, each)).collect();
     let mut mappings: Vec<Explained> = heat.mappings.iter().map(Explained::of).collect();
+    for (explained, sizes) in mappings.iter_mut().zip(smaller.unwrap_or_default()) {
+        explained.smaller = Some(sizes.clone());
+    }
     for part in by_mapping(heat) {
         let Some(explained) = part.mapping.and_then(|mapping| mappings.get_mut(mapping)) else { continue };
         let region = &heat.regions[part.region];
         let reason = decisions.get(&region.start).map(|decision| decision.reason);
         explained.add(region, &part.amount, reason, surroundings);
-        if let Some(smaller) = smaller.and_then(|smaller| smaller.get(part.region)) {
-            let share = part.amount.present.0 as f64 / region.present.len() as f64;
-            *explained.smaller.get_or_insert_default() += &smaller.times(share);
-        }
     }
     for explained in &mut mappings {
         let untouched =
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
     use crate::decide::{Allowance, Limits, Past, Spent, decide};
     use heat::samples::{MEMFD, heat_of, huge, region};
-    use heat::units::BASE_PAGE;
+    use heat::units::{AddressRange, BASE_PAGE};
     use heat::{Growth, PageSet};
 
     fn explained(regions: Vec<Region>, change: impl Fn(&mut Mapping), surroundings: &Surroundings) -> Explained {
@@ -252,17 +251,27 @@ mod tests {
 
     #[test]
     fn smaller_huge_pages_are_added_up_where_the_kernel_tells() {
-        let heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0)]);
+        let mut heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0)]);
+        let end = heat.mappings[0].range.end;
+        heat.mappings[0].range.end = Address(heat.regions[1].start.0 + 8 * BASE_PAGE);
+        let upper =
+            Mapping { range: AddressRange { start: heat.mappings[0].range.end, end }, ..heat.mappings[0].clone() };
+        heat.mappings.push(upper);
         let plan = decide(&heat, &Allowance::default().limits(Bytes(1 << 30), &Spent::default()), &Past::default());
-        let smaller = |told| explain(&heat, &plan, told, &Surroundings::default()).mappings[0].smaller.clone();
+        let smaller = |told| {
+            let mappings = explain(&heat, &plan, told, &Surroundings::default()).mappings;
+            let smaller: Vec<_> = mappings.iter().map(|each| each.smaller.as_ref().map(PageSizes::to_string)).collect();
+            (smaller[0].clone(), smaller[1].clone())
+        };
         let sizes = [(16, 64), (64, 1024)].map(|(page, memory)| {
             let mut sizes = PageSizes::default();
             sizes.add(Bytes(page << 10), Bytes(memory << 10));
             sizes
         });
-        let told = smaller(Some(&sizes)).unwrap().to_string();
-        assert_eq!(told, "1 MiB on pages of 64 KiB, 64 KiB on pages of 16 KiB");
-        assert_eq!(smaller(None), None);
+        let told = smaller(Some(&sizes));
+        let expected = ["64 KiB on pages of 16 KiB", "1 MiB on pages of 64 KiB"].map(|text| Some(text.to_owned()));
+        assert_eq!(told, expected.into(), "whole pages, each in its mapping");
+        assert_eq!(smaller(None), (None, None));
     }
 
     #[test]

@@ -81,6 +81,9 @@ pub enum Doubt {
     Order,
     /// The program maps so much new memory that what is promoted may soon be gone.
     NewMemory,
+    /// The same, and it fills so little of its memory that huge pages from the start would mostly be empty.
+    #[serde(rename = "new_memory")]
+    SparseNewMemory,
 }
 
 /// What the processor and the kernel count of a process while it is observed.
@@ -200,12 +203,12 @@ impl ForecastBasis {
     }
 
     /// Why the forecast may be nothing, if that is for want of knowledge.
-    pub fn doubt(&self, forecast: Forecast) -> Option<Doubt> {
+    pub fn doubt(&self, forecast: Forecast, heat: &Heat) -> Option<Doubt> {
         let gain = forecast.gain()?;
         if gain.low > 0.0 || gain.high < NOTICED_PERCENT || forecast.from() == Some(EstimatedFrom::ItsTrial) {
             None
         } else if self.is_soon_gone() {
-            Some(Doubt::NewMemory)
+            Some(if heat.is_sparse() { Doubt::SparseNewMemory } else { Doubt::NewMemory })
         } else {
             self.saved.scattered_share.is_none().then_some(Doubt::Order)
         }
@@ -386,15 +389,18 @@ mod tests {
         assert!((soon_gone.likely - all.likely / 10.0).abs() < 1e-9, "{soon_gone:?}");
 
         let forecast = |low, high| Forecast::Gain(GainPercent { low, likely: 0.1, high }, EstimatedFrom::Model);
-        let doubt = |new_pages, forecast| basis(new_pages).doubt(forecast);
+        let doubt = |new_pages, forecast| basis(new_pages).doubt(forecast, &heat);
         assert_eq!(doubt(None, forecast(0.0, 9.0)), Some(Doubt::Order));
         assert_eq!(doubt(Some(promoted), forecast(0.0, 9.0)), Some(Doubt::NewMemory));
+        let sparse = heat_of((0..64).map(|number| region(number, 1e5, 300)).collect());
+        let of_sparse = basis(Some(promoted)).doubt(forecast(0.0, 9.0), &sparse);
+        assert_eq!(of_sparse, Some(Doubt::SparseNewMemory));
         assert_eq!(doubt(Some(promoted), forecast(0.0, 0.2)), None, "nothing is forecast");
         assert_eq!(doubt(Some(promoted), forecast(0.1, 9.0)), None);
         let tried = Forecast::Gain(GainPercent { low: 0.0, likely: 0.1, high: 9.0 }, EstimatedFrom::ItsTrial);
         assert_eq!(doubt(Some(promoted), tried), None, "a trial knows better");
         let scattered = SavedWork { scattered_share: Some(1.0), ..basis(None).saved };
-        assert_eq!(ForecastBasis { saved: scattered, ..basis(None) }.doubt(forecast(0.0, 9.0)), None);
+        assert_eq!(ForecastBasis { saved: scattered, ..basis(None) }.doubt(forecast(0.0, 9.0), &heat), None);
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
     let observation = Observation::of(machine, process, *has_children, &args.watch.options(), stop)?;
     let (heat, family) = (&observation.heat, observation.family);
     let plan = Observation::plan_for(heat);
-    let smaller = match observe::on_smaller_huge_pages(&Root::host(), heat.pid, heat.starts()) {
+    let smaller = match observe::on_smaller_huge_pages_by_mapping(&Root::host(), heat) {
         Err(ObserveError::FrameTable { .. } | ObserveError::HiddenFrames) => None,
         told => Some(told?),
     };
@@ -61,7 +61,7 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
         family,
         forecast,
         basis,
-        doubt: basis.doubt(forecast),
+        doubt: basis.doubt(forecast, heat),
         after_restart: after_restart.filter(|restarted| restarted.would_pay > would_pay(&plan)),
         fault_share: observation.share_of_page_faults(&cost),
         cost_from,

@@ -112,7 +112,7 @@ fn show_plan(
         clearing: round.heat.clearing,
         forecast,
         basis: Some(basis),
-        doubt: basis.doubt(forecast),
+        doubt: basis.doubt(forecast, &round.heat),
         expectation,
     };
     terminal::print(&if args.json { json::plan(&report) } else { text::plan(&report) })

@@ -36,6 +36,7 @@ pub fn scanned() -> Vec<(RunningProgram, ScanFinding)> {
         kept: None,
         after_restart: None,
         fault_share: None,
+        is_sparse: false,
     };
     let restarted = |obstacle, first| ObservedProgram {
         forecast: gain(0.0, 0.0, 0.0),

@@ -77,6 +77,8 @@ pub struct ObservedProgram {
     pub after_restart: Option<GainByRestart>,
     /// The share of its CPU time that page faults take at most which promoting does not save; None if they are few.
     pub fault_share: Option<f64>,
+    /// Whether huge pages from the start would mostly be empty.
+    pub is_sparse: bool,
 }
 
 /// What a restart brings once the one thing is removed that keeps most from huge pages.
@@ -176,6 +178,7 @@ impl ObservedProgram {
             kept: plan.mostly_kept(few).filter(|_| !is_done),
             after_restart: GainByRestart::of(observation, &estimator),
             fault_share: observation.share_of_page_faults(&estimator.cost),
+            is_sparse: observation.heat.is_sparse(),
         }
     }
 }
@@ -240,7 +243,7 @@ pub fn next_step(program: &RunningProgram, finding: &ScanFinding) -> WhatNext {
         }
     } else if observed.page_tables_freed_by(program) >= MUCH_IN_PAGE_TABLES {
         WhatNext::FreePageTables
-    } else if observed.fault_share.is_some() {
+    } else if observed.fault_share.is_some() && !observed.is_sparse {
         if program.switched_off == Some(true) { WhatNext::AllowHugePages } else { WhatNext::StartOnHugePages }
     } else {
         WhatNext::Nothing
@@ -306,6 +309,7 @@ mod tests {
             kept: None,
             after_restart: None,
             fault_share: None,
+            is_sparse: false,
         }
     }
 
@@ -349,7 +353,8 @@ mod tests {
         let tables = ObservedProgram { page_tables_freed: Bytes(4 << 20), ..gaining(0.0) };
         assert_eq!((step(&many, tables.clone()), step(&busy, tables)), (WhatNext::FreePageTables, WhatNext::Nothing));
         let faulting = ObservedProgram { fault_share: Some(0.2), ..gaining(0.0) };
-        assert_eq!(step(&busy, faulting), WhatNext::StartOnHugePages);
+        assert_eq!(step(&busy, faulting.clone()), WhatNext::StartOnHugePages);
+        assert_eq!(step(&busy, ObservedProgram { is_sparse: true, ..faulting }), WhatNext::Nothing);
         let contended = ObservedProgram { forecast: Forecast::Contended(0.9), ..gaining(0.0) };
         assert_eq!(step(&busy, contended), WhatNext::ObserveAgain);
         assert_eq!(next_step(&busy, &ScanFinding::Idle), WhatNext::Nothing);

@@ -39,10 +39,11 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
     ];
     lines.extend(page_faults(report.explanation.faults_saved_per_second));
     lines.extend(report.fault_share.map(|share| {
-        format!(
-            "new memory          {}\n                    `hugepilot run --pages thp -- PROGRAM` starts it so",
-            many_page_faults(share)
-        )
+        let advice = match report.heat.is_sparse() {
+            true => "it fills less than half of each 2 MiB that it touches: huge pages from the start would waste more than they hold",
+            false => "`hugepilot run --pages thp -- PROGRAM` starts it so",
+        };
+        format!("new memory          {}\n                    {advice}", many_page_faults(share))
     }));
     lines.extend(family(&report.family));
     lines.extend(report.after_restart.as_ref().map(after_restart));
@@ -205,7 +206,7 @@ fn benefit(reason: Reason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use heat::WalkShare;
+    use heat::{PageSet, WalkShare};
     use heat::samples::mixed_heat;
     use launch::manager::MemoryManager;
     use pilot::explain::{Surroundings, explain as explanation_of};
@@ -222,10 +223,10 @@ mod tests {
         let (heat, plan) = (mixed_heat(), mixed_plan());
         let sizes = |number: u64| {
             let mut sizes = PageSizes::default();
-            sizes.add(Bytes(1 << 14 << (number % 3)), Bytes(number << 16));
+            (14..17).for_each(|bits| sizes.add(Bytes(1 << bits), Bytes((number + 1) << 16)));
             sizes
         };
-        let smaller: Vec<PageSizes> = (0..heat.regions.len() as u64).map(sizes).collect();
+        let smaller: Vec<PageSizes> = (0..heat.mappings.len() as u64).map(sizes).collect();
         let explanation = explanation_of(&heat, &plan, Some(&smaller), &surroundings);
         let managers = [MemoryManager::Jemalloc].into();
         let report = ExplainReport {
@@ -255,6 +256,11 @@ mod tests {
         );
         let faulting = explain(&ExplainReport { fault_share: Some(0.18), ..report });
         assert!(faulting.contains("new memory          page faults take up to 18 % of its CPU time"), "{faulting}");
+        assert!(faulting.contains("`hugepilot run --pages thp -- PROGRAM` starts it so"), "{faulting}");
+        let mut sparse_heat = heat.clone();
+        sparse_heat.regions.iter_mut().for_each(|region| region.present = PageSet::first(100));
+        let sparse = explain(&ExplainReport { fault_share: Some(0.18), heat: &sparse_heat, ..report });
+        assert!(sparse.contains("would waste more than they hold") && !sparse.contains("hugepilot run"), "{sparse}");
         let untold = explain(&ExplainReport { doubt: Some(Doubt::Order), ..report });
         assert!(
             untold.contains("perhaps nothing: whether page walks go along addresses could not be told"),

@@ -97,6 +97,7 @@ pub(super) fn gain(forecast: Forecast) -> String {
 pub(super) fn perhaps_nothing(doubt: Doubt) -> &'static str {
     match doubt {
         Doubt::Order => "perhaps nothing: whether page walks go along addresses could not be told",
+        Doubt::SparseNewMemory => "perhaps nothing: it maps so much new memory that what is promoted may soon be gone",
         Doubt::NewMemory => {
             "perhaps nothing: it maps so much new memory that what is promoted may soon be gone\n                    \
              `hugepilot run --pages thp -- PROGRAM` starts it with new memory on huge pages"
