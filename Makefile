@@ -76,10 +76,10 @@ demo: can-be-root deps-build ## memcached before and after, in a few minutes
 build: deps-build ## the release binaries, in target/release
 	cargo build --locked --release $(WITHOUT_KUBE)
 
-# What `make install` installs, and nothing that measures it. Packages have those of the profile `dist`, which are smaller and take minutes more to
-# build. libbpf is built by a Makefile of its own, which would take DESTDIR and PREFIX for its own, too.
+# What `make install` installs, and nothing that measures it. Packages have those of the profile `dist`, which are
+# smaller and take minutes more to build. libbpf is built by a Makefile of its own, which would take DESTDIR and PREFIX
+# for its own, too.
 PROFILE := release
-deb package-test: PROFILE := dist
 .PHONY: programs
 programs: deps-build
 	env -u MAKEFLAGS -u DESTDIR -u PREFIX -u LIBDIR cargo build --locked --profile $(PROFILE) -p hugepilot -p daemon -p hps -p hugepilot-preload
@@ -274,12 +274,14 @@ uninstall: ## remove it
 	  ! [ -d $(INTO)/$$each ] || $(INSTALL_SUDO) rmdir --ignore-fail-on-non-empty $(INTO)/$$each; done
 
 .PHONY: deb
-deb: programs ## Debian packages of what `make install` installs: command, daemon, libhps, its development files; the last lines say where
+deb: ## Debian packages of what `make install` installs: command, daemon, libhps, its development files; the last lines say where
+	@$(MAKE) programs PROFILE=dist
 	@$(NEED) $(PACKAGE_NEEDS)
 	@scripts/deb target/dist
 
 .PHONY: package-test
-package-test: can-be-root programs ## the Debian packages in a clean Debian: installed by apt, run, purged; downloads 100 MB
+package-test: can-be-root ## the Debian packages in a clean Debian: installed by apt, run, purged; downloads 100 MB
+	@$(MAKE) programs PROFILE=dist
 	@$(NEED) $(PACKAGE_NEEDS) debootstrap
 	packages=$$(scripts/deb target/dist) && $(SUDO) tests/package/chroot $$packages
 

@@ -38,20 +38,21 @@ pub(crate) fn only_one(socket: &Path) -> anyhow::Result<Option<File>> {
         Err(Errno::WOULDBLOCK) => bail!("{}", another(&path)),
         Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }
-    beside(socket, Path::new(SOCKET)).iter().for_each(say);
+    warning_of_another(socket, Path::new(SOCKET)).iter().for_each(say);
     // For the message of a daemon that is refused; the lock itself needs no contents.
     let _unsaid = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
     Ok(Some(file))
 }
 
 /// What to say if another daemon serves the usual socket. It is not refused: the two may pilot different programs.
-fn beside(socket: &Path, usual: &Path) -> Option<String> {
+fn warning_of_another(socket: &Path, usual: &Path) -> Option<String> {
     let runs = socket != usual && UnixStream::connect(usual).is_ok();
     runs.then(|| {
         format!(
-            "another hugepilot daemon serves {}. Each keeps to its own limits only, so together they may take twice as much; in a program \
-             that both observe each sees too few page walks, and what one promotes the other may give back. Stop one (systemctl stop \
-             hugepilot), or name the programs of each in a [[never]] of the other; `hugepilot status --socket {}` shows this one",
+            "another hugepilot daemon serves {}. Each keeps to its own limits only, so together they may take twice as much. Where both \
+             observe a program, each sees too few page walks, and one may give back what the other promotes. Stop one (systemctl stop \
+             hugepilot), or exclude each daemon's programs by [[never]] in the other's configuration; `hugepilot status --socket {}` \
+             shows this one",
             usual.display(),
             socket.display()
         )
@@ -76,10 +77,10 @@ mod tests {
     fn a_daemon_beside_another_says_what_that_costs_and_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
         let (own, usual) = (folder.path().join("own.sock"), folder.path().join("usual.sock"));
-        assert_eq!(beside(&own, &usual), None, "nobody listens there");
+        assert_eq!(warning_of_another(&own, &usual), None, "nobody listens there");
         let _listener = UnixListener::bind(&usual).unwrap();
-        assert_eq!(beside(&usual, &usual), None, "the lock tells that");
-        let said = beside(&own, &usual).expect("another one listens");
+        assert_eq!(warning_of_another(&usual, &usual), None, "the lock tells that");
+        let said = warning_of_another(&own, &usual).expect("another one listens");
         for part in ["usual.sock. ", "twice as much", "[[never]]", "systemctl stop hugepilot", "own.sock` shows"] {
             assert!(said.contains(part), "{part} is missing: {said}");
         }

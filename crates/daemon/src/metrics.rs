@@ -99,7 +99,7 @@ const TARGET_GAUGES: &[Gauge<TargetState>] = &[
     }),
     gauge(
         "hugepilot_target_may_have_bytes",
-        "Memory that a target may have on huge pages; absent without a limit, and before it was first planned for",
+        "Memory that a target may have on huge pages; absent without a limit, and before its first plan",
         |target| target.may_have_bytes.and_then(bytes),
     ),
     gauge(

@@ -51,9 +51,23 @@ pub(crate) struct Bound {
     inode: u64,
 }
 
+impl Bound {
+    /// Gives it another mode. Errors: another file has taken its place, or the kernel refuses.
+    pub(crate) fn set_mode(&self, mode: u32) -> io::Result<()> {
+        if !self.is_there() {
+            return Err(ErrorKind::NotFound.into());
+        }
+        fs::set_permissions(&self.path, Permissions::from_mode(mode))
+    }
+
+    fn is_there(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode)
+    }
+}
+
 impl Drop for Bound {
     fn drop(&mut self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
+        if self.is_there() {
             // The next daemon replaces it anyway.
             let _ = fs::remove_file(&self.path);
         }

@@ -31,8 +31,8 @@ pub struct Heat {
     pub window: Nanos,
     /// CPUs that the process kept busy during the window: 0.5 is half of one CPU. None if it could not be told.
     pub busy_cpus: Option<f64>,
-    /// The share of the time in which its threads were ready to run that they waited for a processor, 0 to 1; None if the kernel does not tell, or if
-    /// they were never ready.
+    /// The share of the time in which its threads were ready to run that they waited for a processor, 0 to 1: the first 64 threads, as far as they lived
+    /// for all of the window. None if the kernel does not tell, or if they were never ready.
     pub waited_share: Option<f64>,
     /// Resident memory, hugetlb pages not counted (`VmRSS`).
     pub rss: Bytes,

@@ -154,7 +154,8 @@ fn resident(placed: &Placed, sample: &TreeSample) -> Placed {
     Placed { mmap, ..*placed }
 }
 
-/// What the pilot promotes of shared memory becomes huge in each process that maps it; it has counted that once.
+/// What the pilot promotes of shared memory becomes huge in each process that maps it; it has counted that once. An estimate: what it promoted is taken
+/// for shared memory as far as there is any on huge pages.
 fn by_pilot(sample: &TreeSample, promoted: Bytes) -> Bytes {
     let of_shared = promoted.min(sample.shared_in_one);
     let share = if of_shared > Bytes(0) { of_shared.0 as f64 / sample.shared_in_one.0 as f64 } else { 0.0 };

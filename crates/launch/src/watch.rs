@@ -60,7 +60,8 @@ pub struct TreeSample {
     /// The part of it on smaller ones. None: nobody asked, or the kernel shows it to root only (CAP_SYS_ADMIN).
     #[serde(rename = "smaller_bytes")]
     pub smaller: Option<Bytes>,
-    /// The part of it where the preload library asked for huge pages. None: it was not told, or there were too many places.
+    /// At most the part of it where the preload library asked for huge pages: places are told of all processes together, also those that are unmapped by
+    /// now. None: it was not told, or there were too many places.
     #[serde(skip)]
     pub placed: Option<Bytes>,
     /// Memory on pool pages.

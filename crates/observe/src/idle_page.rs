@@ -111,7 +111,7 @@ impl Tracker for IdlePage {
         let ended = window.end(&self.root)?;
         rate::rate(&mut heat.regions, &read_counts);
         rate::undo_slowdown(&mut heat.regions, ended.busy_cpus);
-        Ok(ended.note(heat))
+        Ok(ended.add_to(heat))
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {

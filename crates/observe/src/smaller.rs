@@ -59,7 +59,7 @@ fn in_pieces(
 /// Errors: as [`on_smaller_huge_pages`].
 pub fn on_smaller_huge_pages_by_mapping(root: &Root, heat: &Heat) -> Result<Vec<PageSizes>, ObserveError> {
     let (owners, pieces): (Vec<usize>, Vec<AddressRange>) =
-        small(heat).flat_map(|region| pieces(region.range(), &heat.mappings)).unzip();
+        regions_of_small_pages(heat).flat_map(|region| pieces(region.range(), &heat.mappings)).unzip();
     let mut found = vec![PageSizes::default(); heat.mappings.len()];
     for (owner, sizes) in owners.into_iter().zip(in_pieces(root, heat.pid, pieces)?) {
         found[owner] += &sizes;
@@ -68,7 +68,7 @@ pub fn on_smaller_huge_pages_by_mapping(root: &Root, heat: &Heat) -> Result<Vec<
 }
 
 /// Its regions that may have any.
-fn small(heat: &Heat) -> impl Iterator<Item = &Region> {
+fn regions_of_small_pages(heat: &Heat) -> impl Iterator<Item = &Region> {
     heat.regions.iter().filter(|region| !region.huge && !region.present.is_empty())
 }
 
@@ -85,7 +85,7 @@ fn pieces(region: AddressRange, mappings: &[Mapping]) -> impl Iterator<Item = (u
 ///
 /// Errors: as [`on_smaller_huge_pages`].
 pub fn about_on_smaller_huge_pages(root: &Root, heat: &Heat) -> Result<PageSizes, ObserveError> {
-    let small: Vec<Address> = small(heat).map(|region| region.start).collect();
+    let small: Vec<Address> = regions_of_small_pages(heat).map(|region| region.start).collect();
     let step = small.len().div_ceil(SAMPLE).max(1);
     // Memory that is used in a pattern must not meet the same part of it each time.
     let sample = small.iter().copied().skip(fastrand::usize(..step)).step_by(step);

@@ -19,7 +19,7 @@ pub(super) struct Window {
 
 /// What the window was like.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ended {
+pub(super) struct WindowUse {
     pub(super) length: Nanos,
     pub(super) busy_cpus: f64,
     pub(super) waited_share: Option<f64>,
@@ -37,11 +37,11 @@ impl Window {
     }
 
     /// Ends now.
-    pub(super) fn end(self, root: &Root) -> Result<Ended, KernelError> {
+    pub(super) fn end(self, root: &Root) -> Result<WindowUse, KernelError> {
         let length = Nanos::since(self.started);
         let busy = process::cpu_time(root, self.pid)?.saturating_sub(self.had);
         let threads = thread_times(root, self.pid).unwrap_or_default();
-        Ok(Ended {
+        Ok(WindowUse {
             length,
             busy_cpus: busy.seconds() / length.seconds(),
             waited_share: waited_share(&self.threads, &threads),
@@ -49,9 +49,9 @@ impl Window {
     }
 }
 
-impl Ended {
-    /// Notes it in the heat that was observed in it.
-    pub(super) fn note(self, heat: Heat) -> Heat {
+impl WindowUse {
+    /// Adds it to the heat that was observed in it.
+    pub(super) fn add_to(self, heat: Heat) -> Heat {
         Heat { window: self.length, busy_cpus: Some(self.busy_cpus), waited_share: self.waited_share, ..heat }
     }
 }

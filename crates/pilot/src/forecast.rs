@@ -90,7 +90,7 @@ pub enum Doubt {
 pub struct Gauges {
     pid: u32,
     cycles: Option<WalkCycles>,
-    had: Option<Nanos>,
+    cpu_time_before: Option<Nanos>,
     pages_before: Option<PagesMapped>,
     began: Instant,
 }
@@ -233,13 +233,14 @@ impl Gauges {
 
     /// The same without the processor's counters, which take three descriptors for each thread: for who observes many programs of other users.
     pub fn of_kernel(pid: u32) -> Self {
-        let had = cpu_time(&Root::host(), pid).ok();
-        Self { pid, cycles: None, had, pages_before: PagesMapped::of(pid), began: Instant::now() }
+        let cpu_time_before = cpu_time(&Root::host(), pid).ok();
+        Self { pid, cycles: None, cpu_time_before, pages_before: PagesMapped::of(pid), began: Instant::now() }
     }
 
     /// What they say so far.
     pub fn read(&mut self) -> Gauged {
-        let ran = self.had.zip(cpu_time(&Root::host(), self.pid).ok()).map(|(had, has)| has.saturating_sub(had));
+        let ran =
+            self.cpu_time_before.zip(cpu_time(&Root::host(), self.pid).ok()).map(|(had, has)| has.saturating_sub(had));
         let pages = self.pages_before.zip(PagesMapped::of(self.pid));
         let faults = pages.map(|(before, now)| now.faults.saturating_sub(before.faults));
         let grown = pages.map(|(before, now)| now.resident.0.saturating_sub(before.resident.0));

@@ -102,7 +102,9 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
         Reason::InOrder => {
             "next to nothing to gain: it is read in the order of addresses, for which processors prefetch page tables"
         }
-        Reason::Covered => "hotter regions already account for nearly all page walks",
+        Reason::Covered => {
+            "next to nothing is left to gain: hotter regions and huge pages account for the other page walks"
+        }
         Reason::GrowthLimit => "would grow memory beyond the limit (--max-growth)",
         Reason::HugeLimit => "the limit on huge pages is reached (--max-huge)",
         Reason::ThroughAnother => "promoted through another process that maps it",
@@ -180,7 +182,9 @@ pub fn held_back(why: HeldBack) -> &'static str {
 /// What makes promoting slow at present, for people.
 pub fn slowed_by(limit: SlowedBy) -> &'static str {
     match limit {
-        SlowedBy::MaxSlowdown => "by max-slowdown: what pays is promoted region by region, at the pace that it allows",
+        SlowedBy::MaxSlowdown => {
+            "by max-slowdown: regions that pay are promoted one by one, at the pace that it allows"
+        }
         SlowedBy::BusyPrograms => {
             "by busy programs: they wait for processors, memory or locks, and regions are promoted more slowly than max-slowdown allows"
         }

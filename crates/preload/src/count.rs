@@ -15,8 +15,9 @@ pub fn into_file(path: &CStr) {
     }
 }
 
-/// Records that transparent huge pages were requested for this memory.
-pub fn record(start: usize, length: usize) {
+/// Counts memory for which transparent huge pages were requested, and records where it is.
+pub fn advised(start: usize, length: usize) {
+    add(|counts| &counts.mmap_thp_bytes, length);
     if let Some(counts) = COUNTS.get() {
         counts.record(start, length);
     }

@@ -71,8 +71,7 @@ fn place(request: &MmapRequest, settings: &PreloadSettings) -> SyscallResult {
     } else {
         match advised(request) {
             Ok(start) => {
-                count::add(|counts| &counts.mmap_thp_bytes, request.length);
-                count::record(start, request.length);
+                count::advised(start, request.length);
                 return Ok(start);
             }
             Err(libc::ENOMEM) => count::add(|counts| &counts.address_space_limit_bytes, request.length),

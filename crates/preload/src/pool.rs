@@ -59,15 +59,15 @@ pub fn map(size: PoolPage, length: usize) -> Result<usize, PoolRefusal> {
             let _ = system::madvise(start + pooled, rest, libc::MADV_HUGEPAGE);
         }
     }
-    count(pooled, length);
+    count(start, pooled, length);
     Ok(start)
 }
 
-fn count(pooled: usize, length: usize) {
+fn count(start: usize, pooled: usize, length: usize) {
     let rest = length.saturating_sub(pooled);
     crate::count::add(|counts| &counts.mmap_hugetlb_bytes, pooled);
     if rest >= REGION {
-        crate::count::add(|counts| &counts.mmap_thp_bytes, rest);
+        crate::count::advised(start + pooled, rest);
     } else {
         crate::count::add(|counts| &counts.mmap_ordinary_bytes, rest);
     }

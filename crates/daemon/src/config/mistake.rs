@@ -42,5 +42,5 @@ pub enum Mistake {
         "the [[target]] in line {line} names the same processes as that in line {first}, which comes first and counts: leave one out, \
          or name fewer processes in the first"
     )]
-    Again { line: usize, first: usize },
+    SameTarget { line: usize, first: usize },
 }

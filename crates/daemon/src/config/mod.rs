@@ -5,6 +5,7 @@
 
 mod mistake;
 mod reclaim;
+mod rules;
 mod section;
 
 use std::fs::File;
@@ -13,7 +14,9 @@ use std::path::Path;
 use std::str::FromStr;
 
 pub use mistake::{ConfigError, Mistake};
+pub use rules::parse_weight;
 
+use crate::config::rules::{never_rule, parse_piloting_mode, rules};
 use crate::config::section::Section;
 use crate::metrics_server::MetricsPlace;
 use ::reclaim::ReclaimOptions;
@@ -21,14 +24,12 @@ use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 use observe::{ObserveOptions, TrackerChoice};
 use pilot::decide::{Allowance, Fairness};
-use pilot::scope::{Matcher, Pattern, Pid, PilotMode, Rule, Scope};
+use pilot::scope::{Matcher, PilotMode, Rule, Scope};
 
 /// The longest window of the daemon.
 const LONGEST_WINDOW: Nanos = Nanos(60_000_000_000);
 /// Without a configuration, programs with less memory are not observed.
 const OBSERVED_FROM: Bytes = Bytes(64 << 20);
-/// Bytes of a name of a file (`NAME_MAX`), which a process is named after, and of a unit.
-const LONGEST_NAME: usize = 255;
 /// The limit on a configuration file: hundreds of rules.
 const LONGEST: Bytes = Bytes(256 << 10);
 
@@ -209,53 +210,6 @@ fn set<T>(place: &mut T, given: Option<T>) {
     }
 }
 
-/// The `[[target]]` tables. The first rule that matches a process counts, so that one for the same processes again would do nothing.
-fn rules(targets: Vec<Section<'_>>, for_all: PilotMode) -> Result<Vec<Rule>, Mistake> {
-    let lines: Vec<usize> = targets.iter().map(Section::line).collect();
-    let mut rules: Vec<Rule> = Vec::new();
-    for (target, &line) in targets.into_iter().zip(&lines) {
-        let rule = rule(target, for_all)?;
-        let covers = |earlier: &Rule| earlier.matcher == rule.matcher && (earlier.children || !rule.children);
-        if let Some(place) = rules.iter().position(covers) {
-            return Err(Mistake::Again { line, first: lines[place] });
-        }
-        rules.push(rule);
-    }
-    Ok(rules)
-}
-
-/// `for_all`: the mode of rules that name none.
-fn rule(mut section: Section<'_>, for_all: PilotMode) -> Result<Rule, Mistake> {
-    let children = section.flag("children")?.unwrap_or(false);
-    let weight = section.value("weight", parse_weight)?.unwrap_or(1.0);
-    let mode = section.value("mode", parse_piloting_mode)?.unwrap_or(for_all);
-    let mode = match (mode, section.flag("guest")?) {
-        (PilotMode::Promote, Some(true)) => PilotMode::Guest,
-        (mode, _) => mode,
-    };
-    Ok(Rule { matcher: matcher(section, "target")?, children, weight, mode })
-}
-
-fn never_rule(section: Section<'_>) -> Result<Matcher, Mistake> {
-    matcher(section, "never")
-}
-
-/// The remaining keys of a rule say which processes it matches.
-fn matcher(mut section: Section<'_>, name: &'static str) -> Result<Matcher, Mistake> {
-    let matcher = Matcher {
-        pid: section.value("pid", parse_pid)?,
-        name: section.value("name", parse_name)?,
-        exe: section.value("exe", str::parse)?,
-        cgroup: section.value("cgroup", parse_cgroup)?,
-        unit: section.value("unit", parse_name)?,
-        container: section.value("container", str::parse)?,
-        user: section.value("user", str::parse)?,
-    };
-    let nobody = matcher.is_empty().then(|| Mistake::Nobody { section: name, line: section.line() });
-    section.finish()?;
-    nobody.map_or(Ok(matcher), Err)
-}
-
 fn parse_fairness(text: &str) -> Result<Fairness, String> {
     match text {
         "benefit" => Ok(Fairness::Benefit),
@@ -270,45 +224,9 @@ fn parse_window(text: &str) -> Result<Nanos, TimeError> {
     Nanos::parse_within(text, ObserveOptions::SHORTEST_WINDOW..=LONGEST_WINDOW, "from 100ms to 1m")
 }
 
-fn parse_piloting_mode(text: &str) -> Result<PilotMode, String> {
-    match text {
-        "observe" => Ok(PilotMode::Observe),
-        "promote" => Ok(PilotMode::Promote),
-        "off" => Err("'off' is not a mode: leave the [[target]] out, or name the program below [[never]]".to_owned()),
-        _ => Err(format!("'{text}' is not a mode: write observe or promote")),
-    }
-}
-
 fn parse_mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| format!("'{text}' is not a file mode: write \"0600\", \"0660\" or \"0666\""))
-}
-
-/// A weight against other targets. Errors: `text` is no number from 0.001 to 1000.
-pub fn parse_weight(text: &str) -> Result<f64, String> {
-    let weight = text.parse().ok().filter(|weight| (0.001..=1000.0).contains(weight));
-    weight.ok_or_else(|| format!("'{text}' is not a weight: write a number from 0.001 to 1000, such as 2"))
-}
-
-fn parse_name(text: &str) -> Result<Pattern, String> {
-    match text.len() {
-        0..=LONGEST_NAME => text.parse(),
-        length => Err(format!("{length} bytes are no name: the longest of a file or a unit has {LONGEST_NAME}")),
-    }
-}
-
-fn parse_pid(text: &str) -> Result<Pid, String> {
-    let pid = text.parse().ok().filter(|pid: &u32| *pid > 0);
-    pid.map(Pid::Number).ok_or_else(|| format!("'{text}' is not a process id: write a number, such as 4242"))
-}
-
-fn parse_cgroup(text: &str) -> Result<String, String> {
-    let right = text.starts_with('/') && !text.split('/').any(|part| part == "..");
-    right.then(|| text.to_owned()).ok_or_else(|| {
-        format!(
-            "'{text}' is not a control group: write its path as in /proc/PID/cgroup, such as /system.slice/db.service"
-        )
-    })
 }
 
 #[cfg(test)]
@@ -318,8 +236,9 @@ mod tests {
     use proptest::prelude::*;
 
     use pilot::engine::Rules;
-    use pilot::scope::UserChoice;
+    use pilot::scope::{Pid, UserChoice};
 
+    use super::rules::LONGEST_NAME;
     use super::*;
 
     /// The commented configuration with every key set: removes each `#` directly before a key.

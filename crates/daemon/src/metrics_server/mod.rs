@@ -10,10 +10,8 @@ mod connection;
 mod place;
 mod request;
 
-use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,6 +27,7 @@ use crate::metrics_server::place::Listener;
 pub use crate::metrics_server::place::MetricsPlace;
 pub use crate::metrics_server::request::{MOST_REQUEST, Response, answer_to};
 use crate::rest::Rest;
+use crate::unix_socket::Bound;
 use pilot::engine::shared_state::{ServingTime, SharedState};
 
 /// Where all are taken, the oldest makes room for the next, even if it has asked: whoever does not read would keep its place.
@@ -47,6 +46,8 @@ pub struct MetricsServer {
     /// Closing it ends the thread.
     end: Option<io::PipeWriter>,
     thread: Option<JoinHandle<()>>,
+    /// The file of the socket, which goes after the thread.
+    bound: Option<Bound>,
 }
 
 /// Why metrics cannot be served.
@@ -85,13 +86,13 @@ impl MetricsServer {
             return Err(MetricsError::NoDirectory { place: place.clone(), directory: directory.to_owned() });
         }
         let unusable = |cause| MetricsError::Listen { place: place.clone(), cause };
-        let (listener, place) = Listener::at(place).map_err(unusable)?;
+        let (listener, place, bound) = Listener::at(place).map_err(unusable)?;
         let failed = |cause| MetricsError::Thread { place: place.clone(), cause };
         let (ended, end) = io::pipe().map_err(failed)?;
         let serving = std::thread::Builder::new().name("metrics".to_owned());
         let mut counter = Counter::new(listener, ended, shared_state);
         let thread = serving.spawn(move || counter.serve()).map_err(failed)?;
-        Ok(Self { place, end: Some(end), thread: Some(thread) })
+        Ok(Self { place, end: Some(end), thread: Some(thread), bound })
     }
 
     /// Serves at another place, or nowhere, in place of `current`, which ends only when the new place is listened on.
@@ -113,9 +114,8 @@ impl MetricsServer {
 
     /// Whether the place is the socket that it listens at; the socket then has the mode of that place.
     fn changes_mode(&mut self, to: &MetricsPlace) -> bool {
-        let MetricsPlace::Socket { path, mode } = to else { return false };
-        let is_changed =
-            self.place.is_same_socket(to) && fs::set_permissions(path, Permissions::from_mode(*mode)).is_ok();
+        let (Some(bound), MetricsPlace::Socket { mode, .. }) = (&self.bound, to) else { return false };
+        let is_changed = self.place.is_same_socket(to) && bound.set_mode(*mode).is_ok();
         if is_changed {
             self.place = to.clone();
         }

@@ -74,26 +74,22 @@ impl fmt::Display for MetricsPlace {
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
-    Unix {
-        listener: UnixListener,
-        /// Dropped with it.
-        _bound: unix_socket::Bound,
-    },
+    Unix(UnixListener),
 }
 
 impl Listener {
-    /// Listens; returns also the place with the port that was picked. Errors: the place is taken, or cannot be listened on.
-    pub(super) fn at(place: &MetricsPlace) -> io::Result<(Self, MetricsPlace)> {
+    /// Listens; returns also the place with the port that was picked, and the file of a socket. Errors: the place is taken, or cannot be listened on.
+    pub(super) fn at(place: &MetricsPlace) -> io::Result<(Self, MetricsPlace, Option<unix_socket::Bound>)> {
         match place {
             MetricsPlace::Loopback(address) => {
                 let listener = TcpListener::bind(address)?;
                 listener.set_nonblocking(true)?;
                 let address = listener.local_addr()?;
-                Ok((Self::Tcp(listener), MetricsPlace::Loopback(address)))
+                Ok((Self::Tcp(listener), MetricsPlace::Loopback(address), None))
             }
             MetricsPlace::Socket { path, mode } => {
                 let (listener, bound) = unix_socket::listen(path, *mode)?;
-                Ok((Self::Unix { listener, _bound: bound }, place.clone()))
+                Ok((Self::Unix(listener), place.clone(), Some(bound)))
             }
         }
     }
@@ -106,7 +102,7 @@ impl Listener {
                 stream.set_nonblocking(true)?;
                 Ok(stream.into())
             }
-            Self::Unix { listener, .. } => {
+            Self::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(true)?;
                 Ok(stream.into())
@@ -119,7 +115,7 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix { listener, .. } => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
         }
     }
 }

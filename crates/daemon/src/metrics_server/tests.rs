@@ -127,7 +127,7 @@ fn show_much(shared_state: &SharedState) {
 fn who_asks_and_does_not_read_makes_room_too() {
     let (shared_state, listener) = (SharedState::default(), Listener::at(&"127.0.0.1:0".parse().unwrap()));
     show_much(&shared_state);
-    let (listener, MetricsPlace::Loopback(address)) = listener.unwrap() else { panic!("it is an address") };
+    let (listener, MetricsPlace::Loopback(address), _) = listener.unwrap() else { panic!("it is an address") };
     let (ended, _end) = io::pipe().unwrap();
     let mut counter = Counter::new(listener, ended, shared_state);
     let asks = || {
@@ -160,7 +160,7 @@ fn metrics_are_read_whole_beside_those_who_do_not_read() {
 #[test]
 fn a_flood_of_requests_takes_a_tenth_of_a_cpu() {
     let (shared_state, listener) = (SharedState::default(), Listener::at(&"127.0.0.1:0".parse().unwrap()));
-    let (listener, MetricsPlace::Loopback(address)) = listener.unwrap() else { panic!("it is an address") };
+    let (listener, MetricsPlace::Loopback(address), _) = listener.unwrap() else { panic!("it is an address") };
     let (ended, end) = io::pipe().unwrap();
     let served = shared_state.serving_time().clone();
     let mut counter = Counter::new(listener, ended, shared_state);
@@ -272,8 +272,14 @@ fn another_mode_of_a_socket_is_set_while_it_is_served() {
     let mut server = Some(MetricsServer::start(SharedState::default(), &place(0o600)).unwrap());
     moved(&mut server, &place(0o660)).unwrap();
     assert_eq!(server.as_ref().unwrap().place(), &place(0o660));
-    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+    let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o660);
     assert!(UnixStream::connect(&path).is_ok());
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "another's").unwrap();
+    let as_found = mode();
+    assert!(moved(&mut server, &place(0o606)).is_err(), "it is not its socket any more");
+    assert_eq!((mode(), server.as_ref().unwrap().place()), (as_found, &place(0o660)));
 }
 
 #[test]

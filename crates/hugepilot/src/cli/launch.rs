@@ -47,7 +47,9 @@ pub(super) fn prepare_for(args: &RunArgs) -> anyhow::Result<Option<Prepared>> {
 
 /// Prints what the program would be started with.
 pub(super) fn print(args: &RunArgs, prepared: &Prepared, format: PrintFormat) -> anyhow::Result<ExitCode> {
-    let command: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let words = args.command.iter().map(|word| word.to_str().map(str::to_owned));
+    let command: Vec<String> =
+        words.collect::<Option<_>>().context("--print writes text, and a word of the command is not UTF-8")?;
     terminal::print(&match format {
         PrintFormat::Shell => text::shell_command(prepared, &command),
         PrintFormat::Systemd => text::unit_environment(prepared, &command),

@@ -40,7 +40,7 @@ use super::settings::settings;
 use super::terminal;
 use crate::report::{LaunchReport, RunReport, json, text};
 
-/// What the kernel keeps of a program's name (`TASK_COMM_LEN`).
+/// Bytes that the kernel keeps of a program's name (`TASK_COMM_LEN`).
 const LONGEST_NAME: usize = 15;
 /// Signals meant for the program.
 const PASSED_ON: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
@@ -212,8 +212,12 @@ fn explain(program: &OsStr) -> Option<String> {
     let program = Path::new(program);
     let starts_another = [ProgramFamily::Shell, ProgramFamily::Wrapper, ProgramFamily::Elsewhere];
     let name = program.file_name().filter(|_| !starts_another.contains(&ProgramFamily::of(program)))?;
-    let shown: String = name.to_string_lossy().chars().take(LONGEST_NAME).collect();
-    Some(format!("when it runs again, `hugepilot explain --name {}` says more", text::quoted_for_shell(&shown)))
+    let mut pattern = name.to_string_lossy().into_owned();
+    if pattern.len() > LONGEST_NAME {
+        let end = (0..=LONGEST_NAME).rev().find(|&end| pattern.is_char_boundary(end)).unwrap_or(0);
+        pattern.replace_range(end.., "*");
+    }
+    Some(format!("when it runs again, `hugepilot explain --name {}` says more", text::quoted_for_shell(&pattern)))
 }
 
 /// The program's own status; if a signal ended it, 128 plus the signal's number, as in shells.
@@ -231,7 +235,15 @@ mod tests {
         let told = |program: &str| explain(OsStr::new(program));
         let expected = "when it runs again, `hugepilot explain --name search` says more";
         assert_eq!(told("/opt/bin/search").as_deref(), Some(expected));
-        assert!(told("it has 'quotes'").unwrap().contains(r"--name 'it has '\''quotes'"), "at most 15 characters");
+        for (program, pattern) in [
+            ("search-engine-1", "search-engine-1"),
+            ("search-engine-17", "'search-engine-1*'"),
+            ("12345678901234ü", "'12345678901234*'"),
+            ("it's", r"'it'\''s'"),
+        ] {
+            let expected = format!("when it runs again, `hugepilot explain --name {pattern}` says more");
+            assert_eq!(told(program), Some(expected));
+        }
         assert_eq!((told("setpriv"), told("/bin/sh")), (None, None));
     }
 }

@@ -110,9 +110,9 @@ fn collapses(facts: &Facts) -> Checked {
 
 /// None where there is nothing to report: most machines have no such host.
 fn host(facts: &Facts) -> Result<Option<HostCheck>, String> {
-    let meaning = "It is slow to come back: milliseconds a huge page, ten times as long as from page cache. Where that helps, promoting makes \
-                   pages ready beforehand, outside of a program's locks; programs themselves wait. Presets of `hugepilot reclaim` keep \
-                   little free here. Only the host can switch it off (the balloon's free page reporting).";
+    let meaning = "It is slow to come back: milliseconds a huge page, ten times as long as from page cache. If it helps, promoting \
+                   makes pages ready beforehand, outside of a program's locks; programs themselves wait. Presets of `hugepilot reclaim` \
+                   keep little free here. Only the host can switch it off (the balloon's free page reporting).";
     let reported = *known(&facts.free_memory_reported)?;
     Ok(reported.then(|| HostCheck::warning("this virtual machine's host takes it back", meaning)))
 }

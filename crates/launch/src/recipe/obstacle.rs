@@ -176,7 +176,7 @@ pub(super) fn starts_another(context: Context<'_>) -> Option<Remark> {
         let script = program.script.as_deref()?.display();
         return Some(Remark::new(
             format!("{script} is a script: what it starts inherits the environment, but is not inspected"),
-            "name the program itself, if it is known (`pyenv which python3` prints pyenv's)",
+            "name the program itself, if you know it (for Python of pyenv, `pyenv which python3` prints it)",
         ));
     }
     // Without these everything is in the environment, and behind another user's program there would be no pilot.

@@ -88,7 +88,7 @@ impl Tracker for DamonTracker {
             !region.walked.is_empty()
         })?;
         let cost = Cost { kernel, ..heat.cost };
-        Ok(ended.note(Heat { cost, ..heat }))
+        Ok(ended.add_to(Heat { cost, ..heat }))
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {

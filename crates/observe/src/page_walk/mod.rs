@@ -372,7 +372,7 @@ impl Watch<'_> {
     }
 
     /// The combined result of all reads in the window.
-    fn heat(mut self, batches: &[Vec<AddressRange>], window: window::Ended) -> Result<Heat, ObserveError> {
+    fn heat(mut self, batches: &[Vec<AddressRange>], window: window::WindowUse) -> Result<Heat, ObserveError> {
         let busy_cpus = self.keep_pace().unwrap_or(window.busy_cpus);
         self.account_for_bits();
         // Of all batches together: one may be nothing but what a stream comes to.
@@ -381,7 +381,7 @@ impl Watch<'_> {
         let of_batches: Vec<Range<usize>> = batches.iter().map(|batch| self.indices(batch)).collect();
         let walks = self.bound_walks(&of_batches, busy_cpus);
         let pid = self.target.pid();
-        Ok(window::Ended { busy_cpus, ..window }.note(Heat {
+        Ok(window::WindowUse { busy_cpus, ..window }.add_to(Heat {
             address_space: self.address_space,
             clearing: Some(self.clearing),
             rss: resident(self.root, pid)?,

@@ -139,7 +139,7 @@ impl Tracker for PerfMem {
         cost.read += heat.cost.read;
         cost.reads += heat.cost.reads;
         cost.inspect = heat.cost.inspect;
-        Ok(ended.note(Heat { cost, ..heat }))
+        Ok(ended.add_to(Heat { cost, ..heat }))
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {

@@ -134,7 +134,7 @@ pub enum Reason {
     LivesInTlb,
     /// Kept: the process walks along addresses, which processors foresee, so it spends next to no time on page walks.
     InOrder,
-    /// Kept: hotter regions already account for nearly all page walks.
+    /// Kept: what page walks are left cost next to nothing; hotter regions and huge pages account for the others.
     Covered,
     /// Kept: it would grow memory beyond the limit.
     GrowthLimit,

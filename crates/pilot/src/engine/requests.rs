@@ -65,10 +65,12 @@ impl Fleet {
         if record.is_empty() {
             return Ok(0);
         }
+        let member = self.members.get_mut(&process).context("it is not piloted here any more")?;
+        // The survey reads all of its page tables, also where it fails.
+        self.gave_back.insert(process, GaveBack { at: now, left: record.len() as u64 });
         let heat = pilot.world.survey(process)?;
         let huge = heat.regions.iter().filter(|region| region.huge).map(|region| region.start);
         let regions: Vec<Address> = huge.filter(|start| record.contains_key(start)).collect();
-        let member = self.members.get_mut(&process).context("it is not piloted here any more")?;
         let results = member.give_back(process, &regions, &pilot.stop.clone(), pilot, &mut self.pilot_summary);
         member.survey(process, pilot);
         let done = results.iter().filter(|result| RegionResult::is_done(result)).count();

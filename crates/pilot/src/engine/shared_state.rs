@@ -181,7 +181,7 @@ pub struct TargetState {
     pub promoted_bytes: Bytes,
     /// Memory growth that promoting took.
     pub growth_bytes: Bytes,
-    /// Memory that it may have on huge pages at present; None for no limit, and before it was first planned for.
+    /// Memory that it may have on huge pages at present; None for no limit, and before its first plan.
     pub may_have_bytes: Option<Bytes>,
     /// Page walks a second at the last scan before anything was promoted; None until something is, and where an earlier daemon did that.
     pub walks_per_second_before: Option<f64>,

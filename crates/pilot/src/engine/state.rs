@@ -59,9 +59,13 @@ impl Fleet {
         }
     }
 
+    /// What makes promoting slow, unless nothing is promoted at all, or as fast as the kernel can.
     fn slowed_by(&self, pilot: &Pilot<'_>) -> Vec<SlowedBy> {
+        if pilot.held_back().is_some() {
+            return Vec::new();
+        }
         let now = pilot.now();
-        let is_paced = self.members.values().any(Member::is_unfinished);
+        let is_paced = !pilot.max_slowdown().is_fast() && self.members.values().any(Member::is_unfinished);
         let by_pace = if pilot.is_pace_reduced() { SlowedBy::BusyPrograms } else { SlowedBy::MaxSlowdown };
         let is_late = |process: &Process| self.members[process].next_scan + LATE <= now;
         let waits_for_cpu = !pilot.can_afford_a_scan() && self.waiting(now).iter().any(is_late);

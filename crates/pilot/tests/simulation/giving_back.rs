@@ -2,12 +2,10 @@
 //!
 //! Owns: this one machine. Never touches: seeds.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
-use fastrand::Rng;
 use heat::samples::at;
 use heat::units::{Bytes, CpuShare, Slowdown};
 use hugepilot_os::stop::Stop;
@@ -19,8 +17,7 @@ use pilot::engine::{Fleet, Pilot, Rules, Settings};
 use pilot::scope::Scope;
 use pilot::world::Promoted;
 
-use crate::machine::{Handle, Rights, Simulated};
-use crate::program::Program;
+use crate::machine::{Handle, Simulated};
 
 const REGIONS: u64 = 20;
 
@@ -62,10 +59,7 @@ impl Course<'_> {
 }
 
 fn with_a_program(test: impl FnOnce(&mut Course<'_>)) {
-    let rights = Rights { max_growth: None, growth_share: 1.0, max_huge: None };
-    let machine = Rc::new(RefCell::new(Simulated::new(Rng::with_seed(1), rights)));
-    let process = machine.borrow_mut().new_process();
-    machine.borrow_mut().programs.insert(process, Program::steady(process, REGIONS, Duration::ZERO));
+    let (machine, process) = Simulated::with_one_program(REGIONS);
     machine.borrow_mut().asked_back.insert(process);
     let settings = Settings {
         watch: ObserveOptions::default(),

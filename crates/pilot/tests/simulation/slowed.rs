@@ -2,12 +2,10 @@
 //!
 //! Owns: this one machine. Never touches: seeds.
 
-use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use fastrand::Rng;
 use heat::units::{Bytes, CpuShare, Nanos, Slowdown};
 use hugepilot_os::stop::Stop;
 use observe::ObserveOptions;
@@ -16,18 +14,15 @@ use pilot::engine::shared_state::{SharedState, SlowedBy};
 use pilot::engine::{Fleet, Pilot, Rules, Settings};
 use pilot::scope::Scope;
 
-use crate::machine::{Handle, Rights, Simulated};
-use crate::program::Program;
+use crate::machine::{Handle, Simulated};
 
 /// Two steps in a turn of ten seconds.
 const CAREFUL: Slowdown = Slowdown(4e-4);
 
-/// What is told within five minutes on a machine whose programs wait this much longer, after this much CPU time was spent.
-fn told(max_slowdown: Slowdown, waits: f64, spent: Nanos) -> HashSet<String> {
-    let rights = Rights { max_growth: None, growth_share: 1.0, max_huge: None };
-    let machine = Rc::new(RefCell::new(Simulated::new(Rng::with_seed(1), rights)));
-    let process = machine.borrow_mut().new_process();
-    machine.borrow_mut().programs.insert(process, Program::steady(process, 20, Duration::ZERO));
+/// What is told within five minutes of a program of so many regions, on a machine whose programs wait this much longer, after this much CPU time was
+/// spent.
+fn told(regions: u64, max_slowdown: Slowdown, waits: f64, spent: Nanos) -> HashSet<String> {
+    let (machine, _) = Simulated::with_one_program(regions);
     machine.borrow_mut().waits = Some(waits);
     let (watch, allowance) = (ObserveOptions::default(), Allowance::default());
     let settings = Settings { watch, allowance, max_cpu: CpuShare(0.05), max_slowdown };
@@ -51,8 +46,11 @@ fn told(max_slowdown: Slowdown, waits: f64, spent: Nanos) -> HashSet<String> {
 #[test]
 fn the_limit_that_slows_promoting_is_told() {
     let only = |limit: SlowedBy| HashSet::from([format!("{limit:?}")]);
-    assert_eq!(told(Slowdown::FAST, 0.0, Nanos(0)), HashSet::new(), "all is promoted in a turn");
-    assert_eq!(told(CAREFUL, 0.0, Nanos(0)), only(SlowedBy::MaxSlowdown));
-    assert!(told(CAREFUL, 0.5, Nanos(0)).contains("BusyPrograms"));
-    assert_eq!(told(Slowdown::FAST, 0.0, Nanos(20_000_000_000)), only(SlowedBy::MaxCpu));
+    for regions in [20, 40_000] {
+        let told = told(regions, Slowdown::FAST, 0.0, Nanos(0));
+        assert_eq!(told, HashSet::new(), "{regions} are promoted as fast as they can be");
+    }
+    assert_eq!(told(20, CAREFUL, 0.0, Nanos(0)), only(SlowedBy::MaxSlowdown));
+    assert!(told(20, CAREFUL, 0.5, Nanos(0)).contains("BusyPrograms"));
+    assert_eq!(told(20, Slowdown::FAST, 0.0, Nanos(20_000_000_000)), only(SlowedBy::MaxCpu));
 }

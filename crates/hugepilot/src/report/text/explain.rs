@@ -206,8 +206,8 @@ fn benefit(reason: Reason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use heat::{PageSet, WalkShare};
     use heat::samples::mixed_heat;
+    use heat::{PageSet, WalkShare};
     use launch::manager::MemoryManager;
     use pilot::explain::{Surroundings, explain as explanation_of};
     use pilot::forecast::Doubt;

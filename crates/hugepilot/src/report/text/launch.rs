@@ -35,7 +35,7 @@ fn remark(remark: &Remark) -> impl Iterator<Item = String> {
 pub fn shell_command(prepared: &Prepared, command: &[String]) -> String {
     let why = |variable: &Variable| vec![comment(&format!("{}: {}", variable.name, variable.why))];
     let mut lines = reasons(prepared, &why);
-    lines.push(comment("for a service: the same with --print=systemd prints the lines of its unit"));
+    lines.push(comment("for a systemd unit, use --print=systemd"));
     let variables = prepared.recipe.variables.iter();
     let mut parts: Vec<String> =
         variables.map(|Variable { name, value, .. }| format!("{name}={}", quoted_for_shell(value))).collect();

@@ -173,8 +173,10 @@ fn nothing_promoted(report: &PilotReport, explain: Option<&str>) -> String {
     let why = match mostly_kept(report.reasons, report.mostly_kept) {
         // What follows says why.
         _ if refused > 0 => format!("the kernel refused {}", count_of(refused, "region")),
+        _ if would_pay > 0 => {
+            format!("piloting ended before it could promote {} that would pay", count_of(would_pay, "region"))
+        }
         Some(kept) => kept,
-        None if would_pay > 0 => format!("it ended before {} that would pay were", count_of(would_pay, "region")),
         None if regions(Reason::AlreadyHuge) > 0 => "all that could be huge is already".to_owned(),
         None => "no memory that could be huge was seen".to_owned(),
     };
@@ -371,7 +373,8 @@ mod tests {
         let kept = because(&mixed, Some(Reason::NotWalked));
         assert!(kept.contains("90 of 133 regions are huge already; 3 others: no page walk"), "{kept}");
         for (reasons, expected) in [
-            (&[(Reason::Pays, 3)][..], "it ended before 3 regions that would pay were"),
+            (&[(Reason::Pays, 3)][..], "piloting ended before it could promote 3 regions that would pay"),
+            (&[(Reason::Pays, 3), (Reason::NotWalked, 1)], "piloting ended before it could promote 3 regions"),
             (&[(Reason::AlreadyHuge, 3)], "all that could be huge is already"),
             (&[], "no memory that could be huge was seen"),
         ] {

@@ -94,15 +94,20 @@ pub(super) fn gain(forecast: Forecast) -> String {
 }
 
 /// Why a forecast may be nothing.
-pub(super) fn perhaps_nothing(doubt: Doubt) -> &'static str {
-    match doubt {
-        Doubt::Order => "perhaps nothing: whether page walks go along addresses could not be told",
-        Doubt::SparseNewMemory => "perhaps nothing: it maps so much new memory that what is promoted may soon be gone",
-        Doubt::NewMemory => {
-            "perhaps nothing: it maps so much new memory that what is promoted may soon be gone\n                    \
-             `hugepilot run --pages thp -- PROGRAM` starts it with new memory on huge pages"
+pub(super) fn perhaps_nothing(doubt: Doubt) -> String {
+    let why = match doubt {
+        Doubt::Order => "whether page walks go along addresses could not be told",
+        Doubt::NewMemory | Doubt::SparseNewMemory => {
+            "it maps so much new memory that what is promoted may soon be gone"
         }
-    }
+    };
+    let next_step = match doubt {
+        Doubt::NewMemory => {
+            "\n                    `hugepilot run --pages thp -- PROGRAM` starts it with new memory on huge pages"
+        }
+        Doubt::Order | Doubt::SparseNewMemory => "",
+    };
+    format!("perhaps nothing: {why}{next_step}")
 }
 
 /// How past trials correct a forecast, to follow what else it rests on.
