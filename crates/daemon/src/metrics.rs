@@ -220,6 +220,7 @@ impl Collector for Moment {
         let help = "Sets of labels left out because there are more than 1,000, those with the least on huge pages or to be put there";
         encode_gauge("hugepilot_targets_not_shown", help, Some(self.targets_not_shown as f64), &mut encoder)?;
         TARGET_GAUGES.iter().try_for_each(|gauge| encode_targets(gauge, &self.state.targets, &mut encoder))?;
+        encode_slowed(&self.state, &mut encoder)?;
         encode_smaller_pages(&self.state.targets, &mut encoder)?;
         encode_targets_held_back(&self.state.targets, &mut encoder)
     }
@@ -290,6 +291,12 @@ fn encode_smaller_pages(targets: &[TargetState], encoder: &mut DescriptorEncoder
         labels.push(("page_bytes".to_owned(), page.0.to_string()));
         metric.encode_family(&labels)?.encode_gauge(&(memory.0 as f64))
     })
+}
+
+fn encode_slowed(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "1 while promoting is slow because of what by names: max_slowdown, busy_programs or max_cpu";
+    let mut metric = encoder.encode_descriptor("hugepilot_slowed", help, None, MetricType::Gauge)?;
+    state.slowed_by.iter().try_for_each(|limit| metric.encode_family(&[("by", name(*limit))])?.encode_gauge(&1.0))
 }
 
 fn encode_targets_held_back(targets: &[TargetState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -21,7 +21,10 @@ fn a_shell_runs_what_is_printed_and_keeps_nothing_of_it() {
     let theirs = ("GLIBC_TUNABLES", "glibc.malloc.arena_max=2");
     let (output, text) = print(&["--pages", "thp", "--heap", "--print"], &[theirs]);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    assert!(!text.contains("\nstarted") && text.lines().any(|line| line.starts_with("# for a service")), "{text}");
+    assert!(
+        !text.contains("\nstarted") && text.lines().any(|line| line == "# for a systemd unit, use --print=systemd"),
+        "{text}"
+    );
     let script = format!("{text}\necho \"then $GLIBC_TUNABLES\"");
     let mut shell = Command::new("sh");
     let output = shell.args(["-c", &script]).env_remove("GLIBC_TUNABLES").output().expect("a shell");

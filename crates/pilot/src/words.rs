@@ -83,7 +83,8 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
              program's allocator may have a setting for that, which `hugepilot explain` names"
         }
         Reason::Watched => {
-            "the program's allocator may give memory back by the page, which splits huge pages; it is watched for 45 to 90 s first"
+            "the program's allocator may give memory back by the page, which splits huge pages; it is watched first: jemalloc for 45 s, mimalloc for \
+             90 s, Go and tcmalloc for six minutes"
         }
         Reason::GivenBackByPage => {
             "the program's allocator gave memory back by the page within the last ten minutes, which splits huge pages; it may have a setting for \
@@ -123,7 +124,11 @@ pub fn mostly_kept(reasons: &BTreeMap<Reason, u64>, most: Option<Reason>) -> Opt
     let of_all: u64 = reasons.values().sum();
     let which = match reasons.get(&Reason::AlreadyHuge) {
         Some(huge) => {
-            format!("{} of {} are huge already; {} others", count(*huge), count_of(of_all, "region"), count(regions))
+            let regions = match count(regions) {
+                all if huge + regions == of_all => format!("the other {all}"),
+                some => format!("{some} of the others"),
+            };
+            format!("{} of {} are huge already; {regions}", count(*huge), count_of(of_all, "region"))
         }
         None => format!("{} of {}", count(regions), count_of(of_all, "region")),
     };

@@ -16,7 +16,7 @@ pub enum ConfigError {
     #[error("the configuration {path} is wrong: {mistake}", path = path.display())]
     Wrong { path: PathBuf, mistake: Mistake },
     #[error(
-        "the configuration {path} sets nothing (is it still being written?); write a [[target]] for each program, and below it which, \
+        "the configuration {path} is empty (is it still being written?); write a [[target]] for each program, and below it which, \
          such as name = \"memcached\"; or mode = \"observe\" to have all programs observed",
         path = path.display()
     )]

@@ -60,8 +60,6 @@ pub struct Config {
     pub reclaim: Option<ReclaimOptions>,
     /// Which processes are piloted.
     pub scope: Scope,
-    /// Whether the file has no key, as while it is being written.
-    pub sets_nothing: bool,
 }
 
 impl Default for Config {
@@ -80,7 +78,6 @@ impl Default for Config {
             agents: false,
             reclaim: None,
             scope: Scope::new(Vec::new(), Vec::new()),
-            sets_nothing: true,
         }
     }
 }
@@ -94,16 +91,21 @@ impl Config {
 
     /// Reads a configuration file.
     ///
-    /// Errors: the file cannot be read, is longer than 256 KiB, or has a mistake; the error says in which line.
+    /// Errors: the file cannot be read, is longer than 256 KiB, is empty, as while it is being replaced, or has a mistake; the error says in which line.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        Self::parse(&text_of(path)?).map_err(|mistake| ConfigError::Wrong { path: path.to_owned(), mistake })
+        let text = text_of(path)?;
+        if text.trim().is_empty() {
+            return Err(ConfigError::Empty { path: path.to_owned() });
+        }
+        Self::parse(&text).map_err(|mistake| ConfigError::Wrong { path: path.to_owned(), mistake })
     }
 
-    /// Reads a configuration file to begin with. Where it gives nothing to do, or there is none at the default path, all programs are observed.
+    /// Reads a configuration file to begin with. Where it gives nothing to do, is empty, or is absent at the default path, all programs are observed.
     ///
-    /// Errors: as [`Config::read`].
+    /// Errors: as [`Config::read`] otherwise.
     pub fn read_or_observe(path: &Path) -> Result<Self, ConfigError> {
         match Self::read(path) {
+            Err(ConfigError::Empty { .. }) => Ok(Self::default().observing_all()),
             Err(ConfigError::Read { reason, .. })
                 if path == Path::new(Self::PATH) && reason.kind() == io::ErrorKind::NotFound =>
             {
@@ -115,12 +117,9 @@ impl Config {
 
     /// Reads a configuration that is to take the place of another one.
     ///
-    /// Errors: as [`Config::read`], and one that sets nothing: an empty file, as while it is being replaced, must not end piloting.
+    /// Errors: as [`Config::read`].
     pub fn read_anew(path: &Path) -> Result<Self, ConfigError> {
-        match Self::read(path)? {
-            Self { sets_nothing: true, .. } => Err(ConfigError::Empty { path: path.to_owned() }),
-            config => Ok(config.with_something_to_do()),
-        }
+        Self::read(path).map(Self::with_something_to_do)
     }
 
     fn with_something_to_do(self) -> Self {
@@ -150,7 +149,7 @@ impl Config {
     /// Errors: the text is not TOML, has an unknown key or a bad value, or has a rule that names no process, or none that no earlier rule names.
     pub fn parse(text: &str) -> Result<Self, Mistake> {
         let mut file = Section::of_file(text)?;
-        let mut config = Self { sets_nothing: file.is_empty(), ..Self::default() };
+        let mut config = Self::default();
         let mode = file.value("mode", parse_piloting_mode)?.unwrap_or_default();
         config.set_watching(&mut file)?;
         config.set_spending(&mut file)?;
@@ -265,14 +264,7 @@ mod tests {
         let min_size = Some(Rules::default().min_size);
         assert_eq!(
             set,
-            Config {
-                metrics,
-                min_size,
-                reclaim: reclaim.clone(),
-                scope: set.scope.clone(),
-                sets_nothing: false,
-                ..Config::default()
-            }
+            Config { metrics, min_size, reclaim: reclaim.clone(), scope: set.scope.clone(), ..Config::default() }
         );
         let ReclaimOptions { policies, drop_behind } = reclaim.expect("it is shown");
         assert_eq!(policies, ::reclaim::policy::Preset::Balanced.policies());
@@ -341,7 +333,6 @@ mod tests {
                 vec![Rule { matcher, children: true, weight: 2.0, mode: PilotMode::Observe }],
                 vec![never],
             ),
-            sets_nothing: false,
         };
         assert_eq!(Config::parse(text), Ok(expected));
     }
@@ -456,7 +447,10 @@ mod tests {
         );
         assert!(error(b"# \xff\n").contains("UTF-8"));
         std::fs::write(&path, vec![b'\n'; LONGEST.0 as usize]).unwrap();
-        assert!(Config::read_anew(&path).unwrap_err().to_string().contains("sets nothing"));
+        assert!(Config::read_anew(&path).unwrap_err().to_string().contains("is empty"));
+        assert!(Config::read_or_observe(&path).unwrap().only_observes(), "an empty one counts as none");
+        std::fs::write(&path, "# max-huge = '8G'\n").unwrap();
+        assert!(Config::read_anew(&path).unwrap().only_observes(), "as shipped");
         std::fs::write(&path, "[[never]]\nname = 'qemu-*'\n").unwrap();
         assert!(Config::read_anew(&path).unwrap().only_observes());
         assert!(Config::read_or_observe(&path).unwrap().only_observes(), "to begin with");

@@ -36,11 +36,6 @@ impl<'a> Section<'a> {
         Ok(Self { text, begin: 0, entries: table.into_inner(), known: Vec::new() })
     }
 
-    /// Whether it has no keys.
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// The line in which it begins, counted from 1.
     pub(super) fn line(&self) -> usize {
         line_at(self.text, self.begin)

@@ -16,7 +16,7 @@ use std::time::Instant;
 use ::launch::Prepared;
 use ::launch::program::ProgramFamily;
 use ::launch::verify::Verification;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use heat::units::Nanos;
 use hugepilot_os::PidFd;
 use hugepilot_os::signals::is_ignored;
@@ -197,9 +197,17 @@ fn report(
         pilot_summary: report_of(pilot_summary, elapsed),
         launch: launched.map(|(launch, account)| LaunchReport { prepared: &launch.prepared, account }),
     };
-    let mut lines = text::pilot_summary(&report.pilot_summary, explain(&args.command[0]).as_deref());
+    let is_script = launched.is_some_and(|(launch, _)| launch.prepared.program.script.is_some());
+    let explain = explain(&args.command[0]).filter(|_| !is_script);
+    let mut lines = text::pilot_summary(&report.pilot_summary, explain.as_deref());
     lines.extend(report.launch.iter().map(text::account));
     terminal::say(&lines);
+    if let Some((_, account)) = launched
+        && let (Some(required), false) = (account.required, account.is_met())
+    {
+        let share = account.percent().map_or("none".to_owned(), |percent| format!("{percent:.1} %"));
+        terminal::say_error(&anyhow!("{share} of the memory that could be huge was; --require asks for {required} %"));
+    }
     match summary {
         Some(mut file) => file.write_all(json::run(&report).as_bytes()).context("cannot write the summary"),
         None => Ok(()),

@@ -87,7 +87,9 @@ fn glibc(recipe: &mut Recipe, context: Context<'_>) {
         let why = match (&program.linking, &program.has_tunable) {
             (Linking::Glibc, Ok(_)) => "its C library is older than glibc 2.35, whose malloc has no huge pages",
             (Linking::Glibc, Err(why)) => why,
-            (Linking::Go, _) => "the heap of a Go program has no switch",
+            (Linking::Go, _) => {
+                "the heap of a Go program has no switch, and its runtime is watched for six minutes before anything is promoted"
+            }
             (Linking::Musl, _) => "musl's malloc has no huge pages",
             (Linking::Static, _) => "it is linked statically, with no C library that knows glibc.malloc.hugetlb",
             (Linking::ThirtyTwoBit | Linking::Other(_) | Linking::Unknown, _) => "its allocator is not known",
@@ -96,7 +98,7 @@ fn glibc(recipe: &mut Recipe, context: Context<'_>) {
         return;
     }
     let pages = if forks(program.family) { PageKind::Transparent } else { context.request.pages };
-    if pages != context.request.pages {
+    if pages != context.request.pages && context.request.pages.is_reserved() {
         recipe.named.push(Remark::note(
             "its heap gets transparent huge pages, not the pool's: it starts others by fork, and a child that writes to a pool's page that \
              it shares is ended by the kernel (SIGBUS) where the pool has none left",

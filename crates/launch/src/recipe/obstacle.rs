@@ -98,13 +98,23 @@ fn pool(context: Context<'_>) -> Vec<Remark> {
     std::iter::once(what_there_is).chain(context.machine.ending_limit().map(ends_programs)).collect()
 }
 
+/// How many pages PostgreSQL needs.
+const POSTGRES_NEEDS: &str = "`postgres -C shared_memory_size_in_huge_pages -D DATA` says how many it needs; `hugepilot pool set 2M=SO_MANY` provides them";
+
 fn given_out(context: Context<'_>, pool: &Pool) -> Remark {
     let (pages, available) = (context.request.pages, pool.available());
     if available > 0 {
         let held = Bytes(available.saturating_mul(pool.page_size.0));
-        return Remark::note(format!(
-            "the pool of {pages} pages can give out {available} ({held}); what is beyond gets ordinary pages"
-        ));
+        let there_is = format!("the pool of {pages} pages can give out {available} ({held})");
+        return match context.program.family {
+            ProgramFamily::Postgres => {
+                let whole = "PostgreSQL's shared buffers come from it as a whole or, with huge_pages = try, not at all";
+                Remark::new(format!("{there_is}; {whole}"), POSTGRES_NEEDS)
+            }
+            _ => Remark::note(format!(
+                "{there_is}; what is beyond gets ordinary pages, or transparent huge ones where the program asks for them"
+            )),
+        };
     }
     let found = match pool.free {
         0 => format!("it has {}, all in use", pool.total),
@@ -112,12 +122,15 @@ fn given_out(context: Context<'_>, pool: &Pool) -> Remark {
     };
     let found = if pool.total == 0 { "it is empty".to_owned() } else { found };
     let more = (GIANT_PAGE / pool.page_size.0).max(1);
-    Remark::new(
-        format!(
-            "the pool of {pages} pages can give out none ({found}): the program gets transparent huge pages or ordinary ones"
-        ),
-        format!("hugepilot pool set {pages}={}", pool.total.saturating_add(more)),
-    )
+    let instead = match context.program.family {
+        ProgramFamily::Java => "the JVM gets ordinary pages (--pages thp: transparent huge ones)",
+        _ => "the program gets transparent huge pages or ordinary ones",
+    };
+    let next_step = match context.program.family {
+        ProgramFamily::Postgres => POSTGRES_NEEDS.to_owned(),
+        _ => format!("hugepilot pool set {pages}={}", pool.total.saturating_add(more)),
+    };
+    Remark::new(format!("the pool of {pages} pages can give out none ({found}): {instead}"), next_step)
 }
 
 fn limited(context: Context<'_>, pool: &Pool, limit: &Limit) -> Remark {

@@ -10,7 +10,7 @@ use heat::units::Address;
 use kernel::target::Process;
 
 use crate::act::RegionResult;
-use crate::decide::PlanReasons;
+use crate::decide::{Decision, PlanReasons, Reason};
 use crate::engine::fleet::Fleet;
 use crate::engine::member::Member;
 use crate::engine::pilot::Pilot;
@@ -74,6 +74,9 @@ impl Fleet {
         let results = member.give_back(process, &regions, &pilot.stop.clone(), pilot, &mut self.pilot_summary);
         member.survey(process, pilot);
         let done = results.iter().filter(|result| RegionResult::is_done(result)).count();
+        for result in &results {
+            member.done.add(&Decision::give_back(result.start, Reason::Requested, 0.0), result, now);
+        }
         if done > 0 {
             member.forget_last_plan(pilot.now());
         }

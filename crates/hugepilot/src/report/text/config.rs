@@ -8,9 +8,7 @@ use daemon::config::Config;
 pub fn config(path: &Path, config: &Config) -> String {
     let (targets, never) = (config.scope.rules().len(), config.scope.never().len());
     let right = format!("{} is right; [[target]]: {targets}, [[never]]: {never}\n", path.display());
-    let observing = if config.sets_nothing {
-        "it sets nothing, so hugepilotd started with it observes all programs of 64 MiB and more, and promotes nothing; a reload refuses it\n"
-    } else if config.gives_something_to_do() {
+    let observing = if config.gives_something_to_do() {
         ""
     } else {
         "it names no program, so hugepilotd observes all of 64 MiB and more, and promotes nothing\n"

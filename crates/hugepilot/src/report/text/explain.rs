@@ -10,7 +10,7 @@ use pilot::words::{count, count_of, many_page_faults, meaning, rate, reason, why
 
 use super::clearing::cleared;
 use super::plan::{and_corrected, perhaps_nothing};
-use super::{contended, joined};
+use super::{contended, joined, much_waiting};
 use crate::report::table::table;
 use crate::report::{AfterRestart, Detail, ExplainReport, mapping_name};
 
@@ -153,11 +153,18 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
              `hugepilot promote {}{}` does it, `--dry-run` shows the plan",
             about(gain),
             and_corrected(from),
-            report.doubt.map_or(String::new(), |doubt| format!("{}\n                    ", perhaps_nothing(doubt))),
+            doubts(report),
             report.heat.pid,
             if report.family.processes > 1 { " --children" } else { "" }
         ),
     }
+}
+
+/// Why a forecast may be wrong, each on a line of its own.
+fn doubts(report: &ExplainReport) -> String {
+    let waited = much_waiting(report.basis.waited_share);
+    let doubts = report.doubt.map(perhaps_nothing).into_iter().chain(waited);
+    doubts.map(|doubt| format!("{doubt}\n                    ")).collect()
 }
 
 fn overview(mappings: &[&Explained]) -> Vec<String> {

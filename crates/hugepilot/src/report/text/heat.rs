@@ -7,7 +7,7 @@ use heat::{Estimate, Heat, Meaning, PageSizes, SeenMemory, by_mapping};
 use pilot::words::{count, count_of, meaning, percent, rate, unobserved};
 
 use super::clearing::cleared;
-use super::joined;
+use super::{joined, much_waiting};
 use crate::report::heat_map::{Canvas, heat_map};
 use crate::report::table::{Table, or_dash, table};
 use crate::report::{Detail, mapping_name};
@@ -18,8 +18,6 @@ const HOTTEST: usize = 10;
 const NAME_LIMIT: usize = 48;
 /// The share of pages walked within 100 ms from which one scan and the next may differ several times.
 const ROUGH_FROM: f64 = 0.8;
-/// A program that waits for a processor for a larger share of its ready time is read at moments that are not its own, and rates are rough.
-const MUCH_WAITING: f64 = 0.25;
 
 /// The heat summary. `smaller`: memory on huge pages below 2 MiB, where that is known.
 pub fn heat(heat: &Heat, smaller: Option<&PageSizes>, canvas: Canvas, detail: Detail) -> String {
@@ -81,9 +79,7 @@ fn how_sure(heat: &Heat) -> String {
     });
     let certain = (heat.meaning == Meaning::Accessed).then(|| format!("at least {at_least}"));
     let rough = is_rough(heat).then(|| "roughly: nearly all of it was walked before it was read".to_owned());
-    let waited = heat.waited_share.filter(|&share| share > MUCH_WAITING).map(|share| {
-        format!("roughly: it waited for a processor {:.0} % of the time in which it was ready to run", 100.0 * share)
-    });
+    let waited = much_waiting(heat.waited_share);
     let told: Vec<String> = sampled.into_iter().chain(certain).chain(rough).chain(waited).collect();
     if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) }
 }

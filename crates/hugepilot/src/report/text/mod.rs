@@ -69,6 +69,16 @@ fn contended(share: f64) -> String {
     )
 }
 
+/// A program that waits for a processor for a larger share of its ready time is read at moments that are not its own, and rates are rough.
+const MUCH_WAITING: f64 = 0.25;
+
+/// Why rates are rough, if its threads waited much for processors.
+fn much_waiting(share: Option<f64>) -> Option<String> {
+    share.filter(|&share| share > MUCH_WAITING).map(|share| {
+        format!("roughly: it waited for a processor {:.0} % of the time in which it was ready to run", 100.0 * share)
+    })
+}
+
 /// Joins lines, each ended by a line break.
 fn joined(lines: Vec<String>) -> String {
     lines.into_iter().map(|line| line + "\n").collect()

@@ -6,8 +6,8 @@ use super::{guest, joined, marked, plan, sums};
 use crate::report::table::{or_dash, table};
 use crate::report::{GiveBackReport, PilotReport, PromoteReport};
 use heat::RefusalReason;
-use heat::Snapshot;
 use heat::units::{Bytes, Nanos};
+use heat::{Meaning, Snapshot};
 use pilot::act::Outcome;
 use pilot::decide::{PlanReasons, Reason};
 use pilot::words::{about, count, count_of, mostly_kept, percent, rate, refusal};
@@ -18,17 +18,17 @@ pub fn promote(report: &PromoteReport) -> String {
     let mut lines = account(report.plan.pid, "promoted", outcome);
     // Where nothing was tried, both scans saw the same program, and differ by chance.
     if outcome.tried > 0 || report.after.is_none() {
-        lines.extend(before_and_after(&report.before, report.after.as_ref()));
+        lines.extend(before_and_after(&report.before, report.after.as_ref(), report.plan.meaning));
         lines.extend(of_one_process(report));
         lines.push(String::new());
     }
     let guest = report.guest.iter().flat_map(|guest| guest::promoted(guest, report.plan.pid));
     lines.extend(guest.chain(report.guest.map(|_| String::new())));
     lines.extend(plan::by_reason(report.plan));
-    lines.extend(
-        pace(outcome)
-            .map(|pace| format!("took {} in all, {} of it promoting; {pace}", report.elapsed, outcome.elapsed)),
-    );
+    lines.extend(pace(outcome).map(|pace| {
+        let observing = report.elapsed.saturating_sub(outcome.elapsed);
+        format!("took {}: {} promoting, {observing} observing; {pace}", report.elapsed, outcome.elapsed)
+    }));
     let only_its_own = if report.processes > 1 { "; how long its other processes waited was not measured" } else { "" };
     lines.extend(stalls(outcome).map(|stalls| stalls + only_its_own));
     let pid = report.plan.pid;
@@ -99,7 +99,8 @@ fn stalls(outcome: &Outcome) -> Option<String> {
 /// The huge pages given back.
 pub fn give_back(report: &GiveBackReport) -> String {
     let mut lines = account(report.pid, "split", report.outcome);
-    lines.extend(before_and_after(&report.before, report.after.as_ref()));
+    // It counts no walks.
+    lines.extend(before_and_after(&report.before, report.after.as_ref(), Meaning::Walked));
     match report.frees_empty_pages {
         Some(true) => {}
         Some(false) => lines.push(
@@ -146,20 +147,20 @@ pub fn pilot_summary(report: &PilotReport, explain: Option<&str>) -> String {
 
 /// Before and after, and what was done.
 fn what_changed(report: &PilotReport) -> Vec<String> {
-    let walks = |snapshot: &Option<Snapshot>| snapshot.and_then(|snapshot| snapshot.walks_per_second).map(rate);
+    let walks = |snapshot: &Option<Snapshot>| snapshot.and_then(|snapshot| snapshot.walks_per_cpu_second()).map(about);
     let huge = report.after.map_or("an unknown amount".to_owned(), |after| after.huge.to_string());
     let if_any = |regions, done| if regions > 0 { format!(", {} {done}", count(regions)) } else { String::new() };
     let given_back = if_any(report.given_back, "given back");
     let (lost, refused) = (if_any(report.lost, "lost again"), if_any(report.outcome.refused.len() as u64, "refused"));
     vec![
         format!(
-            "page walks {} before, {} after{}",
+            "page walks per CPU second: {} before, {} after",
             walks(&report.before).unwrap_or("not known".to_owned()),
-            walks(&report.after).unwrap_or("not observed".to_owned()),
-            sums(report.processes)
+            walks(&report.after).unwrap_or("not observed".to_owned())
         ),
         format!(
-            "{huge} on huge pages when last observed, {} promoted{given_back}{lost}{refused}",
+            "{huge} on huge pages when last observed{}, {} promoted{given_back}{lost}{refused}",
+            sums(report.processes),
             count_of(report.outcome.applied, "region")
         ),
         format!("memory grown by {}", report.growth),
@@ -230,9 +231,9 @@ fn account(pid: u32, done: &str, outcome: &Outcome) -> Vec<String> {
     lines
 }
 
-fn before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Vec<String> {
+fn before_and_after(before: &Snapshot, after: Option<&Snapshot>, meaning: Meaning) -> Vec<String> {
     let mut rows = Vec::new();
-    rows.extend(walks_before_and_after(before, after));
+    rows.extend(walks_before_and_after(before, after, plan::at_most(meaning)));
     let mut size_row = |name, size: fn(&Snapshot) -> Bytes| {
         let (was, now) = (size(before), after.map(size));
         rows.push(row(name, was.to_string(), now.map(|now| now.to_string()), now.map(|now| grown(was, now))));
@@ -253,14 +254,14 @@ fn before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Vec<String> 
 }
 
 /// A busier or a faster program walks more often by the clock, so CPU time is the measure wherever it is known.
-fn walks_before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Option<[String; 4]> {
-    let by_cpu_time = before.walks_per_cpu_second().zip(after.and_then(Snapshot::walks_per_cpu_second));
-    if let Some((was, now)) = by_cpu_time {
-        return Some(row("page walks per CPU second", about(was), Some(about(now)), relative(was, now)));
-    }
-    let walks = before.walks_per_second?;
-    let now = after.and_then(|after| after.walks_per_second);
-    Some(row("page walks, about", rate(walks), now.map(rate), now.and_then(|now| relative(walks, now))))
+fn walks_before_and_after(before: &Snapshot, after: Option<&Snapshot>, at_most: &str) -> Option<[String; 4]> {
+    let (was, now, shown, measure) = match (before.walks_per_cpu_second(), after.map(Snapshot::walks_per_cpu_second)) {
+        (Some(was), None) => (was, None, about as fn(f64) -> String, " per CPU second"),
+        (Some(was), Some(Some(now))) => (was, Some(now), about as fn(f64) -> String, " per CPU second"),
+        _ => (before.walks_per_second?, after.and_then(|after| after.walks_per_second), rate as fn(f64) -> String, ""),
+    };
+    let name = format!("{at_most}page walks{measure}");
+    Some(row(&name, shown(was), now.map(shown), now.and_then(|now| relative(was, now))))
 }
 
 fn row(name: &str, before: String, after: Option<String>, change: Option<String>) -> [String; 4] {
@@ -342,7 +343,7 @@ mod tests {
         assert!(short.starts_with("hugepilot: the program ended before it could be observed\n"), "{short}");
         // What was promoted before this command began, it has not seen otherwise.
         let again = pilot_summary(&PilotReport { before: None, ..report });
-        assert!(again.starts_with("hugepilot: page walks not known before, "), "{again}");
+        assert!(again.starts_with("hugepilot: page walks per CPU second: not known before, "), "{again}");
         let unseen = PilotReport { before: None, after: None, outcome: &Outcome::default(), ..report };
         let small = pilot_summary(&PilotReport { too_small: Some(Bytes(5 << 20)), ..unseen });
         assert!(small.contains("no process had more than 5 MiB resident"), "{small}");
@@ -363,15 +364,15 @@ mod tests {
         let kept = because(&mixed, None);
         assert!(
             kept.starts_with(
-                "hugepilot: nothing was promoted: 90 of 133 regions are huge already; 40 others: the process gains"
+                "hugepilot: nothing was promoted: 90 of 133 regions are huge already; 40 of the others: the process gains"
             ),
             "{kept}"
         );
         assert!(kept.contains("(`hugepilot explain 4242` says more)\nhugepilot: ran "), "{kept}");
-        assert!(!kept.contains("page walks ") && !kept.contains("memory grown"), "{kept}");
+        assert!(!kept.contains("page walks per") && !kept.contains("memory grown"), "{kept}");
         assert!(!pilot_summary(&report, None).contains("explain"));
         let kept = because(&mixed, Some(Reason::NotWalked));
-        assert!(kept.contains("90 of 133 regions are huge already; 3 others: no page walk"), "{kept}");
+        assert!(kept.contains("90 of 133 regions are huge already; 3 of the others: no page walk"), "{kept}");
         for (reasons, expected) in [
             (&[(Reason::Pays, 3)][..], "piloting ended before it could promote 3 regions that would pay"),
             (&[(Reason::Pays, 3), (Reason::NotWalked, 1)], "piloting ended before it could promote 3 regions"),
@@ -386,6 +387,6 @@ mod tests {
         assert!(told.starts_with("hugepilot: nothing was promoted: the kernel refused 3 regions"), "{told}");
         assert!(told.contains("\nhugepilot: next step: "), "{told}");
         let given_back = pilot_summary(&PilotReport { given_back: 1, ..report }, None);
-        assert!(given_back.contains("page walks ") && !given_back.contains("nothing was"), "{given_back}");
+        assert!(given_back.contains("page walks per") && !given_back.contains("nothing was"), "{given_back}");
     }
 }

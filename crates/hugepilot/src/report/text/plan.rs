@@ -1,5 +1,6 @@
 //! A plan before it is carried out: what would be done, and why.
 
+use heat::Meaning;
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use pilot::decide::{Decision, Plan, Verdict};
 use pilot::forecast::{Doubt, Forecast};
@@ -7,7 +8,7 @@ use pilot::past_trials::EstimatedFrom;
 use pilot::words::{corrected, count, count_of, meaning, rate, reason};
 
 use super::clearing::clearing;
-use super::{contended, expectation, joined};
+use super::{contended, expectation, joined, much_waiting};
 use crate::report::PlanReport;
 use crate::report::table::table;
 
@@ -22,10 +23,14 @@ pub fn plan(report: &PlanReport) -> String {
 /// The same for whoever did not ask for a dry run.
 pub fn plan_of_nothing_done(report: &PlanReport) -> String {
     let plan = report.plan;
-    let mut lines = vec![would_promote(plan), format!("  page walks saved  {}", rate(plan.walks_saved_per_second()))];
+    let saved = format!("  page walks saved  {}{}", at_most(plan.meaning), rate(plan.walks_saved_per_second()));
+    let mut lines = vec![would_promote(plan), saved];
     lines.extend(saved_besides(report));
     lines.push(format!("  expected gain     {}", gain(report.forecast)));
-    lines.extend(report.doubt.map(|doubt| format!("                    {}", perhaps_nothing(doubt))));
+    let waited = report.basis.and_then(|basis| much_waiting(basis.waited_share));
+    let doubts =
+        report.doubt.map(perhaps_nothing).into_iter().chain(waited.filter(|_| report.forecast.gain().is_some()));
+    lines.extend(doubts.map(|doubt| format!("                    {doubt}")));
     lines.push(format!("  {}", meaning(plan.meaning)));
     lines.extend(report.clearing.iter().flat_map(clearing).map(|line| format!("  {line}")));
     if let Some(expectation) = &report.expectation {
@@ -36,6 +41,11 @@ pub fn plan_of_nothing_done(report: &PlanReport) -> String {
     lines.push(String::new());
     lines.extend(runs_table(plan));
     joined(lines)
+}
+
+/// What stands before page walks that were counted so.
+pub(super) fn at_most(meaning: Meaning) -> &'static str {
+    if meaning == Meaning::Accessed { "at most " } else { "" }
 }
 
 /// How much would be promoted.

@@ -1,7 +1,8 @@
 //! The state of a running pilot: what it does, its budget, its targets, and its last actions.
 
-use heat::units::{Bytes, Nanos, Slowdown};
+use heat::units::{Bytes, HUGE_PAGE, Nanos, Slowdown};
 use heat::{Meaning, TrackerKind};
+use pilot::decide::Reason;
 use pilot::engine::shared_state::{ClientState, Counts, DecisionState, ForecastState, State, TargetState};
 use pilot::programs::scan::WORTH_A_TRIAL;
 use pilot::scope::PilotMode;
@@ -15,7 +16,7 @@ const MOST_DECISIONS: usize = 12;
 const NAME_LIMIT: usize = 15;
 /// Of why a configuration was refused.
 const REFUSAL_LIMIT: usize = 500;
-const NOBODY: &str = "no targets: no running process matches a [[target]] and is large enough (`min-size`), or those that do belong to \
+const NOBODY: &str = "no targets: no running process matches the configuration and is large enough (`min-size`), or those that do belong to \
                       other users, which only root sees";
 const REASON_LIMIT: usize = 100;
 /// A step that takes longer than this is told.
@@ -51,8 +52,9 @@ pub fn status(state: &State) -> String {
         ),
         format!("so far       {}", so_far(&state.counts)),
         format!("held back    {}", held_back(state)),
-        String::new(),
     ]);
+    lines.extend(slowed(state));
+    lines.push(String::new());
     lines.extend(is_old(state));
     lines.extend(targets(state));
     lines.extend(clients(&state.clients));
@@ -87,7 +89,12 @@ fn is_old(state: &State) -> Option<String> {
 
 fn doing(state: &State) -> &'static str {
     let only_observes = state.targets.iter().all(|target| target.mode == PilotMode::Observe);
-    if only_observes && !state.targets.is_empty() { "observing" } else { "piloting" }
+    match only_observes {
+        // A user who sees none does not know what is done with the targets of others.
+        true if state.targets.is_empty() => "running",
+        true => "observing",
+        false => "piloting",
+    }
 }
 
 /// The effect of pausing.
@@ -164,9 +171,15 @@ fn held_back(state: &State) -> String {
     match state.held_back {
         _ if state.paused => "everything is paused; `hugepilot resume` ends that".to_owned(),
         Some(why) => words::held_back(why).to_owned(),
-        None if state.slowed_by.is_empty() => "by nothing".to_owned(),
-        None => state.slowed_by.iter().map(|limit| words::slowed_by(*limit)).collect::<Vec<_>>().join("; "),
+        None => "by nothing".to_owned(),
     }
+}
+
+/// What makes promoting slow, where it is not held back.
+fn slowed(state: &State) -> Option<String> {
+    let is_under_way = !state.paused && state.held_back.is_none() && !state.slowed_by.is_empty();
+    let limits = state.slowed_by.iter().map(|limit| words::slowed_by(*limit));
+    is_under_way.then(|| format!("slowed       {}", limits.collect::<Vec<_>>().join("; ")))
 }
 
 fn targets(state: &State) -> Vec<String> {
@@ -213,8 +226,19 @@ fn remark(target: &TargetState) -> String {
         None if target.held_back.is_some() => target.held_back.map_or("", words::target_held_back).to_owned(),
         None if target.mode == PilotMode::Observe => observed_only(target),
         None if target.promoted_bytes == Bytes(0) => nothing_promoted(target),
-        None => String::new(),
+        None => waiting(target).unwrap_or_default(),
     }
+}
+
+/// Why more regions wait than are promoted, if they do.
+fn waiting(target: &TargetState) -> Option<String> {
+    let why =
+        [Reason::GivenBackByPage, Reason::KeptSplitting, Reason::CoolingDown, Reason::GrowthLimit, Reason::HugeLimit];
+    let of_each = why.iter().filter_map(|reason| Some((*target.reasons.get(reason)?, *reason)));
+    let (regions, reason) = of_each.max()?;
+    (regions * HUGE_PAGE > target.promoted_bytes.0).then(|| {
+        format!("{} more not promoted: {}", count_of(regions, "region"), words::reason(reason, Meaning::Walked))
+    })
 }
 
 fn observed_only(target: &TargetState) -> String {
@@ -358,12 +382,23 @@ mod tests {
         let held_back = |held_back| {
             let slowed_by = vec![SlowedBy::BusyPrograms, SlowedBy::MaxCpu];
             let text = status(&State { held_back, slowed_by, ..pilot_state() });
-            text.lines().find(|line| line.starts_with("held back")).expect("it is told").to_owned()
+            text.lines().find(|line| line.starts_with("slowed ")).map(str::to_owned)
         };
-        let slow = held_back(None);
+        let slow = held_back(None).expect("it is told");
         assert!(slow.contains("by busy programs: ") && slow.contains("; by max-cpu: "), "{slow}");
-        let stopped = held_back(Some(HeldBack::Pressure));
-        assert!(!stopped.contains("by max-cpu"), "{stopped}");
+        assert_eq!(held_back(Some(HeldBack::Pressure)), None);
+    }
+
+    #[test]
+    fn a_target_of_which_more_waits_than_is_promoted_says_why() {
+        let waiting = |regions| {
+            let mut state = pilot_state();
+            state.targets.truncate(1);
+            state.targets[0].promoted_bytes = Bytes(4 * HUGE_PAGE);
+            state.targets[0].reasons = [(Reason::GivenBackByPage, regions), (Reason::TooCold, 900)].into();
+            status(&state).contains("more not promoted: the program's allocator gave memory back by the page")
+        };
+        assert_eq!([4, 5].map(waiting), [false, true]);
     }
 
     #[test]

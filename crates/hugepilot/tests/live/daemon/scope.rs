@@ -139,7 +139,7 @@ fn a_new_configuration_changes_targets_and_limits() {
 fn a_wrong_configuration_changes_nothing() {
     let program = Program::start("map=64M fill ready await=/nonexistent");
     let daemon = Daemon::start(&format!("max-huge = '100M'\n{}", target(&[&program])));
-    let wrong = ["max-hug = '1M'\n", "# max-huge = '1M'\n", "give-back = 'yes'\n[[target]]\npid = 1\n", "[[target]\n"];
+    let wrong = ["max-hug = '1M'\n", "\n", "give-back = 'yes'\n[[target]]\npid = 1\n", "[[target]\n"];
     for text in wrong {
         daemon.reload(text, "the configuration stays as it was");
     }
@@ -148,7 +148,7 @@ fn a_wrong_configuration_changes_nothing() {
     daemon.reload(&format!("metrics = '{address}'\n{}", target(&[&program])), "the configuration stays as it was");
     assert!(daemon.ask("status").stdout.contains(&format!("cannot serve metrics on {address}")));
     let said = daemon.said();
-    for word in ["did you mean 'max-huge'?", "sets nothing", "give-back in line 1", "not TOML"] {
+    for word in ["did you mean 'max-huge'?", "is empty", "give-back in line 1", "not TOML"] {
         assert!(said.contains(word), "'{word}' is missing: {said}");
     }
     assert_eq!(number(&daemon.status()["budget"], "max_huge_bytes"), 100 * MIB);
