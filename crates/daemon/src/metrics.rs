@@ -294,7 +294,7 @@ fn encode_smaller_pages(targets: &[TargetState], encoder: &mut DescriptorEncoder
 }
 
 fn encode_slowed(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "1 while promoting is slow because of what by names: max_slowdown, busy_programs or max_cpu";
+    let help = "1 for each limit that makes promoting slow: max_slowdown, busy_programs, max_cpu";
     let mut metric = encoder.encode_descriptor("hugepilot_slowed", help, None, MetricType::Gauge)?;
     state.slowed_by.iter().try_for_each(|limit| metric.encode_family(&[("by", name(*limit))])?.encode_gauge(&1.0))
 }
