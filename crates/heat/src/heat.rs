@@ -498,9 +498,9 @@ impl Heat {
         self.amount().walks_per_second
     }
 
-    /// Page walks a second on base pages: those that huge pages could still save.
-    pub fn walks_on_base_pages_per_second(&self) -> f64 {
-        let base = self.regions.iter().filter(|region| !region.huge);
+    /// Page walks a second on base pages that huge pages could still save.
+    pub fn walks_left_per_second(&self) -> f64 {
+        let base = self.regions.iter().filter(|region| !region.huge && region.obstacle.is_none());
         base.map(|region| region.walks_per_second).sum::<f64>() * self.times_observed()
     }
 

@@ -29,7 +29,7 @@ const CACHE: &str = "/run/hugepilot/walk-cost.json";
 const HOLDS_IN_PART: Duration = Duration::from_secs(600);
 /// The sizes of memory: page tables of 256 KiB, 1 MiB, and 4 MiB.
 const SIZES: [Bytes; 3] = [Bytes(128 << 20), Bytes(512 << 20), Bytes(2 << 30)];
-/// CPU time for each chase in each turn: about ten seconds in all, most of it to fill the memory.
+/// CPU time for each chase in each turn: five to ten seconds in all, most of it to fill the memory.
 const TIME: Duration = Duration::from_millis(20);
 /// Turns of each kind of page. Load on the machine changes within these seconds, so the kinds alternate, and the typical difference between
 /// neighbouring turns counts.

@@ -104,7 +104,7 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
             "next to nothing to gain: it is read in the order of addresses, for which processors prefetch page tables"
         }
         Reason::Covered => {
-            "next to nothing is left to gain: hotter regions and huge pages account for the other page walks"
+            "next to nothing is left to gain: the other page walks are in hotter regions, on huge pages, or where none can be"
         }
         Reason::GrowthLimit => "would grow memory beyond the limit (--max-growth)",
         Reason::HugeLimit => "the limit on huge pages is reached (--max-huge)",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heat::{HeldBack, RefusalReason, TrackerKind};
 use pilot::decide::Fairness;
-use pilot::engine::shared_state::{BudgetState, TargetHeldBack};
+use pilot::engine::shared_state::{BudgetState, SlowedBy, TargetHeldBack};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -55,6 +55,7 @@ fn state() -> State {
         taken_ns_ago: Nanos(4_000_000_000),
         last_step_ns_ago: None,
         held_back: Some(HeldBack::Pressure),
+        slowed_by: vec![SlowedBy::MaxCpu],
         budget: BudgetState {
             max_huge_bytes: Some(Bytes(8 << 30)),
             huge_bytes: Bytes(2 << 30),

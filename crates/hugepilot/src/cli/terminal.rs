@@ -76,7 +76,7 @@ pub(super) fn say_error(error: &anyhow::Error) {
 /// Explains the one pause in commands that estimate a gain.
 pub(super) fn say_measuring() {
     note(
-        "measuring what a page walk costs here: about ten seconds of CPU time, longer by the clock where the machine is busy; once until it is restarted, and again if it was too busy",
+        "measuring what a page walk costs here: five to ten seconds of CPU time, longer by the clock where the machine is busy; once until it is restarted, and again if it was too busy",
     );
 }
 

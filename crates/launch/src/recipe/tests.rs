@@ -160,6 +160,8 @@ fn a_script_named_like_a_program_is_known_to_start_it() {
     assert!(!plain(&shim("python3"), &heap(HUGE)).mechanisms()[0].is_reserved);
     let other = plain(&shim("start-server"), &LaunchRequest::of(THP));
     assert_eq!(said(&other.named), "");
+    let smaller = plain(&shim("start-server"), &heap(PageKind::Smaller(Bytes(64 << 10))));
+    assert_eq!(said(&smaller.named), "", "no pool was asked for");
     let shell = Program { script: None, ..shim("python3") };
     assert_eq!(said(&plain(&shell, &LaunchRequest::of(THP)).named), "");
 }
@@ -475,6 +477,12 @@ fn what_the_machine_lacks_is_said_first() {
     let mut empty = machine("never", 0);
     empty.pool.iter_mut().for_each(|pool| (pool.total, pool.free, pool.reserved) = (0, 0, 0));
     assert!(says(HUGE, &empty).contains("it is empty") && says(HUGE, &empty).contains("2M=512"));
+    let says_of = |family, machine| said(&recipe(&program(family), &heap(HUGE), machine, &given(&[], &[])).obstacles);
+    assert!(says_of(ProgramFamily::Java, &empty).contains("the JVM gets ordinary pages"));
+    for there_is in [&empty, &machine("never", 7)] {
+        let postgres = says_of(ProgramFamily::Postgres, there_is);
+        assert!(postgres.contains("shared_memory_size_in_huge_pages") && !postgres.contains("2M=512"), "{postgres}");
+    }
 }
 
 proptest! {

@@ -250,6 +250,9 @@ mod tests {
             reason(&plan, 0)
         };
         assert_eq!([59_999.0, 70_000.0].map(of), [Reason::Covered, Reason::Pays]);
+        let stack = Region { obstacle: Some(Obstacle::Stack), ..region(2, 1e6, 0) };
+        let beside_a_stack = decide(&heat_of(vec![region(0, 59_999.0, 0), stack]), &limits);
+        assert_eq!(reason(&beside_a_stack, 0), Reason::Covered, "nobody can save the stack's");
     }
 
     #[test]

@@ -71,7 +71,7 @@ fn share_of_cpu_time(heat: &Heat, walks_per_second: f64, walk_cost: Nanos) -> Op
     Some((walks_per_second * walk_cost.seconds() / busy).min(1.0))
 }
 
-/// Why all page walks that are left on base pages cost next to nothing together; None if they may cost something.
+/// Why all page walks that huge pages could save cost next to nothing together; None if they may cost something.
 pub(super) fn why_walks_are_cheap(heat: &Heat, walk_share: Option<f64>, limits: &Limits) -> Option<Reason> {
     let below = |share: f64| share < limits.min_walk_share;
     if walk_share.is_some_and(below) || entries_in_use(heat) < limits.tlb_entries {
@@ -80,7 +80,7 @@ pub(super) fn why_walks_are_cheap(heat: &Heat, walk_share: Option<f64>, limits: 
     if is_in_order(heat, walk_share).unwrap_or(false) {
         return Some(Reason::InOrder);
     }
-    let left = heat.walks_on_base_pages_per_second();
+    let left = heat.walks_left_per_second();
     share_of_cpu_time(heat, left, limits.walk_cost).is_some_and(below).then_some(Reason::Covered)
 }
 

@@ -134,7 +134,7 @@ pub enum Reason {
     LivesInTlb,
     /// Kept: the process walks along addresses, which processors foresee, so it spends next to no time on page walks.
     InOrder,
-    /// Kept: what page walks are left cost next to nothing; hotter regions and huge pages account for the others.
+    /// Kept: what page walks huge pages could still save cost next to nothing; the others are in hotter regions, on huge pages, or where none can be.
     Covered,
     /// Kept: it would grow memory beyond the limit.
     GrowthLimit,

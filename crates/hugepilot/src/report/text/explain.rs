@@ -217,7 +217,7 @@ mod tests {
     use heat::{PageSet, WalkShare};
     use launch::manager::MemoryManager;
     use pilot::explain::{Surroundings, explain as explanation_of};
-    use pilot::forecast::Doubt;
+    use pilot::forecast::{Doubt, ForecastBasis};
     use pilot::past_trials::EstimatedFrom;
 
     use super::*;
@@ -275,6 +275,9 @@ mod tests {
         );
         let soon_gone = explain(&ExplainReport { doubt: Some(Doubt::NewMemory), ..report });
         assert!(soon_gone.contains("`hugepilot run --pages thp -- PROGRAM` starts it with new memory"), "{soon_gone}");
+        let basis = ForecastBasis { waited_share: Some(0.3), ..report.basis };
+        let rough = explain(&ExplainReport { basis, ..report });
+        assert!(rough.contains("roughly: it waited for a processor 30 % of the time"), "{rough}");
         let nothing = GainPercent { low: 0.0, likely: 0.01, high: 0.04 };
         let hardly = explain(&ExplainReport { forecast: Forecast::Gain(nothing, EstimatedFrom::Model), ..report });
         assert!(hardly.contains("more would gain less than 0.1 % of speed"), "{hardly}");

@@ -255,13 +255,17 @@ fn before_and_after(before: &Snapshot, after: Option<&Snapshot>, meaning: Meanin
 
 /// A busier or a faster program walks more often by the clock, so CPU time is the measure wherever it is known.
 fn walks_before_and_after(before: &Snapshot, after: Option<&Snapshot>, at_most: &str) -> Option<[String; 4]> {
-    let (was, now, shown, measure) = match (before.walks_per_cpu_second(), after.map(Snapshot::walks_per_cpu_second)) {
-        (Some(was), None) => (was, None, about as fn(f64) -> String, " per CPU second"),
-        (Some(was), Some(Some(now))) => (was, Some(now), about as fn(f64) -> String, " per CPU second"),
-        _ => (before.walks_per_second?, after.and_then(|after| after.walks_per_second), rate as fn(f64) -> String, ""),
+    let is_known = |snapshot: &Snapshot| snapshot.walks_per_cpu_second().is_some();
+    let by_cpu_time = is_known(before) && after.is_none_or(is_known);
+    let (name, shown): (_, fn(f64) -> String) =
+        if by_cpu_time { ("page walks per CPU second", about) } else { ("page walks", rate) };
+    let walks = |snapshot: &Snapshot| match by_cpu_time {
+        true => snapshot.walks_per_cpu_second(),
+        false => snapshot.walks_per_second,
     };
-    let name = format!("{at_most}page walks{measure}");
-    Some(row(&name, shown(was), now.map(shown), now.and_then(|now| relative(was, now))))
+    let (was, now) = (walks(before)?, after.and_then(walks));
+    let change = now.and_then(|now| relative(was, now));
+    Some(row(&format!("{at_most}{name}"), shown(was), now.map(shown), change))
 }
 
 fn row(name: &str, before: String, after: Option<String>, change: Option<String>) -> [String; 4] {
@@ -288,6 +292,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use pilot::decide::Plan;
+
     use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome, pilot_report, promotion};
 
     #[test]
@@ -298,6 +304,11 @@ mod tests {
         let gone = promote(&PromoteReport { after: None, ..report });
         assert!(gone.contains("not observed again"), "{gone}");
         assert!(!gone.contains("undoes it"), "{gone}");
+        assert!(gone.contains("\npage walks per CPU second  25.0 M"), "{gone}");
+        let accessed = Plan { meaning: Meaning::Accessed, ..plan.clone() };
+        let idle = Snapshot { busy_cpus: Some(0.0), ..AFTER };
+        let by_the_clock = promote(&PromoteReport { plan: &accessed, after: Some(idle), ..report });
+        assert!(by_the_clock.contains("\nat most page walks  12.5 M/s   125 k/s"), "{by_the_clock}");
     }
 
     #[test]

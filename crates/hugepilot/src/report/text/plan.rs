@@ -189,10 +189,12 @@ mod tests {
     use heat::units::{Nanos, Slowdown};
     use pilot::decide::{Allowance, GainPercent, Past, Spent, decide};
     use pilot::engine::Family;
+    use pilot::forecast::ForecastBasis;
 
     use super::*;
     use crate::report::Expectation;
     use crate::report::samples::mixed_plan;
+    use crate::report::trial_samples::forecast_basis;
 
     #[test]
     fn a_dry_run_gives_a_reason_for_every_region() {
@@ -213,6 +215,24 @@ mod tests {
             doubt: Some(Doubt::NewMemory),
             expectation
         }));
+    }
+
+    #[test]
+    fn what_is_not_certain_is_told() {
+        let forecast = Forecast::Gain(GainPercent { low: 5.0, likely: 12.0, high: 33.0 }, EstimatedFrom::Model);
+        let told = |meaning, waited_share, forecast| {
+            let plan_of_few = Plan { meaning, ..mixed_plan() };
+            let basis = Some(ForecastBasis { waited_share, ..forecast_basis() });
+            let family = Family::alone(Bytes(0), Bytes(0));
+            let (clearing, doubt, expectation) = (None, None, None);
+            plan(&PlanReport { plan: &plan_of_few, family, clearing, forecast, basis, doubt, expectation })
+        };
+        let certain = told(Meaning::Walked, Some(0.2), forecast);
+        assert!(!certain.contains("at most") && !certain.contains("roughly"), "{certain}");
+        let rough = told(Meaning::Accessed, Some(0.3), forecast);
+        assert!(rough.contains("page walks saved  at most 3.00 M/s"), "{rough}");
+        assert!(rough.contains("roughly: it waited for a processor 30 % of the time"), "{rough}");
+        assert!(!told(Meaning::Walked, Some(0.9), Forecast::Contended(0.9)).contains("roughly"), "it is unknown");
     }
 
     #[test]
