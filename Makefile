@@ -76,13 +76,15 @@ demo: can-be-root deps-build ## memcached before and after, in a few minutes
 build: deps-build ## the release binaries, in target/release
 	cargo build --locked --release $(WITHOUT_KUBE)
 
-# What `make install` installs, and nothing that measures it. Packages have those of the profile `dist`, which are
-# smaller and take minutes more to build. libbpf is built by a Makefile of its own, which would take DESTDIR and PREFIX
-# for its own, too.
+# What `make install` installs, and nothing that measures it. FEATURES=png draws pictures as PNG, too. Packages do, and
+# have the profile `dist`: smaller, but minutes more to build. libbpf is built by a Makefile of its own, which would
+# take DESTDIR and PREFIX for its own, too.
 PROFILE := release
+FEATURES :=
 .PHONY: programs
 programs: deps-build
-	env -u MAKEFLAGS -u DESTDIR -u PREFIX -u LIBDIR cargo build --locked --profile $(PROFILE) -p hugepilot -p daemon -p hps -p hugepilot-preload
+	env -u MAKEFLAGS -u DESTDIR -u PREFIX -u LIBDIR cargo build --locked --profile $(PROFILE) --no-default-features \
+	  $(FEATURES:%=--features hugepilot/%) -p hugepilot -p daemon -p hps -p hugepilot-preload
 
 .PHONY: test
 test: deps-build deps-test deps-windows ## every test; those on the running kernel need root, those on other kernels QEMU, those of Windows Wine
@@ -275,13 +277,13 @@ uninstall: ## remove it
 
 .PHONY: deb
 deb: ## Debian packages of what `make install` installs: command, daemon, libhps, its development files; the last lines say where
-	@$(MAKE) programs PROFILE=dist
+	@$(MAKE) programs PROFILE=dist FEATURES=png
 	@$(NEED) $(PACKAGE_NEEDS)
 	@scripts/deb target/dist
 
 .PHONY: package-test
 package-test: can-be-root ## the Debian packages in a clean Debian: installed by apt, run, purged; downloads 100 MB
-	@$(MAKE) programs PROFILE=dist
+	@$(MAKE) programs PROFILE=dist FEATURES=png
 	@$(NEED) $(PACKAGE_NEEDS) debootstrap
 	packages=$$(scripts/deb target/dist) && $(SUDO) tests/package/chroot $$packages
 

@@ -2,21 +2,36 @@
 //!
 //! Owns: the form of a line, and the level. Never touches: what is said.
 
-use std::fmt;
+use std::{env, fmt};
 
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Logs warnings to standard error, or what `RUST_LOG` names. Call this once.
 pub fn to_stderr() {
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let (filter, refused) = filter(env::var("RUST_LOG").ok().as_deref());
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     // Without colors, which a file would keep as escape sequences.
-    lines.with_ansi(false).event_format(Line).init();
+    let lines = lines.with_ansi(false).event_format(Line);
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+    if let Some(error) = refused {
+        tracing::warn!("RUST_LOG is not a level such as `info` or `pilot=debug` ({error}): warnings are logged");
+    }
+}
+
+/// What is logged where this is asked for; warnings, where nothing is, or what nobody understands.
+fn filter(asked: Option<&str>) -> (Targets, Option<ParseError>) {
+    let warnings = Targets::new().with_default(LevelFilter::WARN);
+    match asked.map(str::parse) {
+        None => (warnings, None),
+        Some(Ok(levels)) => (levels, None),
+        Some(Err(error)) => (warnings, Some(error)),
+    }
 }
 
 /// `warning: text`, as errors are told. The journal knows the time.
@@ -62,6 +77,14 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_logged_and_warnings_otherwise() {
+        let logs = |asked: Option<&str>, target, level| filter(asked).0.would_enable(target, &level);
+        assert!(logs(None, "pilot", Level::WARN) && !logs(None, "pilot", Level::INFO));
+        assert!(logs(Some("pilot=debug"), "pilot", Level::DEBUG) && !logs(Some("pilot=debug"), "daemon", Level::WARN));
+        assert!(logs(Some("pilot=loud"), "pilot", Level::WARN) && filter(Some("pilot=loud")).1.is_some());
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub enum DrawError {
     #[error("the picture cannot be drawn: {0}")]
     Drawing(#[from] DrawingAreaErrorKind<io::Error>),
     /// Neither SVG nor PNG.
-    #[error("cannot draw {}: the name must end in {}", path.display(), if cfg!(feature = "png") { ".svg or .png" } else { ".svg (this build draws no PNG)" })]
+    #[error("cannot draw {}: the name must end in {}", path.display(), if cfg!(feature = "png") { ".svg or .png" } else { ".svg (this build draws no PNG: `make install FEATURES=png` does)" })]
     Name {
         /// Where it was to go.
         path: PathBuf,

@@ -369,7 +369,7 @@ pub struct PictureOptions {
     /// Draw addresses over time as a page for a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Draw addresses over time to FILE.svg or FILE.png; of a single observation, regions side by side
+    /// Draw addresses over time to FILE.svg (or FILE.png, where it was built for that); of a single observation, regions side by side
     #[arg(long, value_name = "FILE", value_parser = parse_plot)]
     pub plot: Option<PathBuf>,
 }

@@ -64,7 +64,7 @@ pub struct ReclaimArgs {
     /// Show what memory is used for, how lately it was, what is reclaimed, and free and contiguous memory; change nothing
     #[arg(long, conflicts_with_all = ["length", "classes", "drop_behind", "write_behind", "mapped_page_cost"])]
     pub status: bool,
-    /// With --status: draw free and contiguous memory over time, since reclaim began, to FILE.svg or FILE.png
+    /// With --status: draw free and contiguous memory over time, since reclaim began, to FILE.svg (or FILE.png, where it was built for that)
     #[arg(long, value_name = "FILE", requires = "status", value_parser = parse_plot)]
     pub plot: Option<PathBuf>,
     /// Print JSON

@@ -67,7 +67,7 @@ pub struct TrialArgs {
     /// How fast to act.
     #[command(flatten)]
     pub pace: PaceOptions,
-    /// Draw the windows, and the interval over time, to FILE.svg or FILE.png
+    /// Draw the windows, and the interval over time, to FILE.svg (or FILE.png, where it was built for that)
     #[arg(long, value_name = "FILE", value_parser = parse_plot)]
     pub plot: Option<PathBuf>,
     /// How gains are forecast.
