@@ -26,6 +26,8 @@ use crate::{lock, service};
 
 /// Between two steps of the loop.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Between two attempts to serve metrics, and between two summaries for systemd.
+const RETRY: Duration = Duration::from_secs(10);
 /// Of why a configuration was refused, so many characters are told to whoever asks.
 const LONGEST_REFUSAL: usize = 500;
 
@@ -67,8 +69,7 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     daemon.fleet.show(&daemon.pilot);
     // Start threads after that. The daemon can do without control socket and metrics, for example if /run is full or read-only.
     let _control = ControlServer::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
-    MetricsServer::change(&mut daemon.metrics, &daemon.shared_state, daemon.config.metrics.as_ref())
-        .unwrap_or_else(say);
+    daemon.serve_metrics();
     say(begun(&args.config, &daemon.config));
     service::ready(&daemon.summary());
     daemon.run(&reload);
@@ -113,8 +114,9 @@ impl Daemon<'_> {
             if reload.swap(false, Ordering::Relaxed) {
                 self.reload();
             }
-            if told.elapsed() > Duration::from_secs(10) {
+            if told.elapsed() > RETRY {
                 told = Instant::now();
+                self.serve_metrics();
                 service::status(&self.summary());
             }
             if self.pilot.stop.sleep_until(Instant::now() + PAUSE).is_err() {
@@ -139,14 +141,8 @@ impl Daemon<'_> {
     /// Goes on with another configuration. Whatever can fail comes first: an error changes nothing.
     fn change(&mut self, config: Config) -> anyhow::Result<()> {
         let settings = settings(&config)?;
-        let place = config.metrics.as_ref();
         if self.config.metrics != config.metrics {
-            MetricsServer::change(&mut self.metrics, &self.shared_state, place)?;
-        } else if self.metrics.is_none()
-            // What could not be served at the start may be free by now; if not, no other change waits for it.
-            && let Err(error) = MetricsServer::change(&mut self.metrics, &self.shared_state, place)
-        {
-            say(error);
+            MetricsServer::change(&mut self.metrics, &self.shared_state, config.metrics.as_ref())?;
         }
         self.pilot.change(settings);
         if self.config.tracker != config.tracker {
@@ -158,7 +154,23 @@ impl Daemon<'_> {
         if reclaims_otherwise {
             self.change_reclaim();
         }
+        self.serve_metrics();
         Ok(())
+    }
+
+    /// Serves metrics where they are to be served and are not yet: whoever had the place may have left it. Says what has changed.
+    fn serve_metrics(&mut self) {
+        let before = self.shared_state.state().metrics_not_served;
+        let place = self.config.metrics.as_ref().filter(|_| self.metrics.is_none());
+        let served =
+            place.map_or(Ok(()), |place| MetricsServer::change(&mut self.metrics, &self.shared_state, Some(place)));
+        let not_served = served.err().map(|error| printable(&error.to_string(), LONGEST_REFUSAL));
+        match (&before, &not_served, place) {
+            (_, Some(why), _) if before != not_served => say(why),
+            (Some(_), None, Some(place)) => say(format_args!("metrics are served on {place} now")),
+            _ => {}
+        }
+        self.shared_state.show_metrics(not_served);
     }
 
     /// Starts to reclaim memory if the configuration says so. If that fails, the daemon continues without.

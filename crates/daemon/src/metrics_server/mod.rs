@@ -65,7 +65,9 @@ pub enum MetricsError {
          each boot), or write a path below /run/hugepilot", directory = directory.display()
     )]
     NoDirectory { place: MetricsPlace, directory: PathBuf },
-    #[error("cannot serve metrics on {place}: {cause}; choose a port or a path that nobody else listens on")]
+    #[error(
+        "cannot serve metrics on {place}: {cause}; choose a port or a path that nobody else listens on (`ss -lptnx` shows who listens where)"
+    )]
     Listen { place: MetricsPlace, cause: io::Error },
     #[error("cannot start the thread that serves metrics on {place}: {cause}")]
     Thread { place: MetricsPlace, cause: io::Error },

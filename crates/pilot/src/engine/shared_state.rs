@@ -66,6 +66,9 @@ pub struct State {
     /// Why the configuration stayed as it was at the last reload; None if it was read.
     #[serde(default)]
     pub reload_refused: Option<String>,
+    /// Why metrics are not served where the configuration says; None if they are, or nowhere is asked for.
+    #[serde(default)]
+    pub metrics_not_served: Option<String>,
     /// Whether splitting a huge page frees its empty pages on this kernel; None if that could not be tried.
     pub frees_empty_pages: Option<bool>,
     /// What may be spent, and what has been.
@@ -324,6 +327,7 @@ struct Pinned {
     stepped: Option<Instant>,
     reclaim: Option<ReclaimState>,
     reload_refused: Option<String>,
+    metrics_not_served: Option<String>,
     paused: bool,
     paused_processes: BTreeSet<Process>,
     requests: Vec<GiveBackRequest>,
@@ -334,7 +338,7 @@ struct Pinned {
 }
 
 impl SharedState {
-    /// Publishes the loop's state. The shared state adds its own pauses, the state of reclaim, and the last reload.
+    /// Publishes the loop's state. The shared state adds its own pauses, the state of reclaim, the last reload, and what became of metrics.
     pub fn show(&self, state: State) {
         let mut pinned = self.pinned();
         (pinned.state, pinned.shown) = (state, Some(Instant::now()));
@@ -355,6 +359,11 @@ impl SharedState {
         self.pinned().reload_refused = refused;
     }
 
+    /// Publishes why metrics are not served, if they are not.
+    pub fn show_metrics(&self, not_served: Option<String>) {
+        self.pinned().metrics_not_served = not_served;
+    }
+
     /// The state shown last, with its times as of now.
     pub fn state(&self) -> State {
         let pinned = self.pinned();
@@ -362,6 +371,7 @@ impl SharedState {
             paused: pinned.paused,
             reclaim: pinned.reclaim.clone(),
             reload_refused: pinned.reload_refused.clone(),
+            metrics_not_served: pinned.metrics_not_served.clone(),
             last_step_ns_ago: pinned.stepped.map(Nanos::since),
             ..pinned.state.clone().aged(pinned.shown.map_or(Nanos(0), Nanos::since))
         };

@@ -56,6 +56,7 @@ impl Fleet {
             clients: self.clients(),
             reclaim: None,
             reload_refused: None,
+            metrics_not_served: None,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::report::table::{or_dash, table};
 /// Decisions shown, over all targets; JSON has more.
 const MOST_DECISIONS: usize = 12;
 const NAME_LIMIT: usize = 15;
-/// Of why a configuration was refused.
+/// Of why a configuration was refused, or metrics are not served.
 const REFUSAL_LIMIT: usize = 500;
 const NOBODY: &str = "no targets: no running process matches the configuration and is large enough (`min-size`), or those that do belong to \
                       other users, which only root sees";
@@ -72,7 +72,10 @@ fn problems(state: &State) -> impl Iterator<Item = String> {
     let refused = state.reload_refused.as_ref().map(|why| {
         format!("the configuration stayed as it was at the last reload: {}\n", printable(why, REFUSAL_LIMIT))
     });
-    hangs.into_iter().chain(refused)
+    let unserved = state.metrics_not_served.as_ref().map(|why| {
+        format!("no metrics are served, which is tried again every 10 s: {}\n", printable(why, REFUSAL_LIMIT))
+    });
+    hangs.into_iter().chain(refused).chain(unserved)
 }
 
 /// Said while the daemon promotes.
@@ -375,6 +378,14 @@ mod tests {
         assert!(refused.starts_with(first), "{refused}");
         let paused = status(&State { paused: true, ..pilot_state() });
         assert!(paused.contains("held back    everything is paused; `hugepilot resume` ends that\n"), "{paused}");
+    }
+
+    #[test]
+    fn metrics_that_are_not_served_come_first() {
+        let why = "cannot serve metrics on 127.0.0.1:9472: Address already in use; choose a port".to_owned();
+        let text = status(&State { metrics_not_served: Some(why), ..pilot_state() });
+        let first = "no metrics are served, which is tried again every 10 s: cannot serve metrics on 127.0.0.1:9472: ";
+        assert!(text.starts_with(first) && text.contains("choose a port\n\npiloting for"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which processes a daemon pilots, and what it does when the configuration changes.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
 use kernel::Root;
@@ -20,6 +20,7 @@ crate::trials!(
     what_was_promoted_stays_when_it_ends,
     a_new_configuration_changes_targets_and_limits,
     a_wrong_configuration_changes_nothing,
+    metrics_are_served_once_their_place_is_free,
     a_second_daemon_is_refused,
 );
 
@@ -153,6 +154,19 @@ fn a_wrong_configuration_changes_nothing() {
     }
     assert_eq!(number(&daemon.status()["budget"], "max_huge_bytes"), 100 * MIB);
     assert!(daemon.target(program.pid).is_some());
+}
+
+fn metrics_are_served_once_their_place_is_free() {
+    let program = Program::start("map=16M fill ready await=/nonexistent");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address");
+    let daemon = Daemon::start(&format!("metrics = '{address}'\n{}", target(&[&program])));
+    let problem = format!("no metrics are served, which is tried again every 10 s: cannot serve metrics on {address}");
+    assert!(daemon.ask("status").stdout.starts_with(&problem), "{}", daemon.ask("status").stdout);
+    drop(taken);
+    wait_until("metrics", || TcpStream::connect(address).is_ok());
+    wait_until("no problem", || daemon.status()["metrics_not_served"].is_null());
+    assert!(daemon.said().contains(&format!("metrics are served on {address} now")), "{}", daemon.said());
 }
 
 fn a_second_daemon_is_refused() {
