@@ -13,6 +13,7 @@ use kernel::target::Process;
 use pilot::clients::Place;
 use pilot::engine::shared_state::{SharedState, State, TargetState};
 
+use crate::control::capped::capped;
 use crate::control::protocol::{Reply, Request};
 use crate::control::target_set::TargetSet;
 
@@ -95,13 +96,14 @@ fn set_targets(set: TargetSet, peer: Peer, shared_state: &SharedState) -> Result
             .to_owned());
     }
     let assignments = set.assignments().map_err(|error| error.to_string())?;
+    let capped = capped(&set, &assignments, &shared_state.state());
     if !shared_state.assign(&set.owner, assignments) {
         return Err(format!(
             "too many owners of targets; end one of them, or restart the daemon, before {} sets some",
             set.owner
         ));
     }
-    Ok(Reply::TargetsSet { targets: set.targets.len() as u64, owner: set.owner })
+    Ok(Reply::TargetsSet { targets: set.targets.len() as u64, owner: set.owner, capped })
 }
 
 fn one_or_all(pid: Option<u32>, peer: Peer, shared_state: &SharedState) -> Result<Option<Process>, String> {

@@ -11,6 +11,7 @@ use hugepilot_os::socket::connect;
 use pilot::engine::shared_state::State;
 
 use crate::control::ControlError;
+use crate::control::capped::CappedLimit;
 use crate::control::protocol::{LONGEST_REPLY, Reply, Request};
 use crate::control::target_set::TargetSet;
 
@@ -73,12 +74,13 @@ impl ControlClient {
         }
     }
 
-    /// Has the daemon pilot these control groups, in place of those that the same owner set before.
+    /// Has the daemon pilot these control groups, in place of those that the same owner set before. Returns the limits that do not hold as they were
+    /// asked for.
     ///
     /// Errors: as [`ControlClient::status`]; only root may set targets.
-    pub fn set_targets(&self, set: TargetSet) -> Result<(), ControlError> {
+    pub fn set_targets(&self, set: TargetSet) -> Result<Vec<CappedLimit>, ControlError> {
         match self.ask(Request::SetTargets(set))? {
-            Reply::TargetsSet { .. } => Ok(()),
+            Reply::TargetsSet { capped, .. } => Ok(capped),
             other => Err(self.unexpected(other)),
         }
     }

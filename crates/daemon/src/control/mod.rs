@@ -7,6 +7,7 @@
 //! client.
 
 mod answer;
+pub mod capped;
 mod client;
 mod connection;
 mod error;

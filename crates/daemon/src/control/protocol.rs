@@ -15,6 +15,7 @@ use hps::wire::{self, Track, WireError};
 use pilot::engine::shared_state::State;
 use serde::{Deserialize, Serialize};
 
+use crate::control::capped::CappedLimit;
 use crate::control::target_set::{GroupTarget, TargetSet, TargetSetError};
 
 /// The version in every line but `track` and its reply ([`wire::VERSION`]).
@@ -74,6 +75,9 @@ pub enum Reply {
         owner: String,
         /// How many.
         targets: u64,
+        /// Limits that do not hold as they were asked for; an earlier release told none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        capped: Vec<CappedLimit>,
     },
     /// The client's process is tracked from now on; the descriptor of its list comes with this line.
     Tracked {},
@@ -288,6 +292,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::control::capped::LimitName;
     use crate::control::target_set::GroupMode;
 
     const TRACK: &str =
@@ -324,8 +329,20 @@ mod tests {
         assert_eq!(text(Reply::Error("no".to_owned())), "{\"version\":1,\"track_version\":2,\"error\":\"no\"}\n");
         assert_eq!(text(Reply::Tracked {}), "{\"version\":2,\"tracked\":{}}\n");
         let given_back = Reply::GivenBack { pid: 4242, regions: 512 };
-        let targets_set = Reply::TargetsSet { owner: "a".to_owned(), targets: 3 };
-        assert_eq!(text(targets_set), "{\"version\":1,\"targets_set\":{\"owner\":\"a\",\"targets\":3}}\n");
+        let targets_set = |capped| Reply::TargetsSet { owner: "a".to_owned(), targets: 3, capped };
+        assert_eq!(text(targets_set(Vec::new())), "{\"version\":1,\"targets_set\":{\"owner\":\"a\",\"targets\":3}}\n");
+        let capped = CappedLimit {
+            target: 2,
+            limit: LimitName::MaxHuge,
+            asked: "2G".to_owned(),
+            to: "1 GiB".to_owned(),
+            why: "so".to_owned(),
+        };
+        assert_eq!(
+            text(targets_set(vec![capped])),
+            "{\"version\":1,\"targets_set\":{\"owner\":\"a\",\"targets\":3,\"capped\":[{\"target\":2,\"limit\":\"max_huge\",\
+             \"asked\":\"2G\",\"to\":\"1 GiB\",\"why\":\"so\"}]}}\n"
+        );
         assert_eq!(text(given_back), "{\"version\":1,\"given_back\":{\"pid\":4242,\"regions\":512}}\n");
     }
 
@@ -499,7 +516,11 @@ mod tests {
             any::<(Option<u32>, bool)>().prop_map(|(pid, all_paused)| Reply::Resumed { pid, all_paused }),
             Just(Reply::Tracked {}),
             any::<(u32, u64)>().prop_map(|(pid, regions)| Reply::GivenBack { pid, regions }),
-            (".{0,9}", any::<u64>()).prop_map(|(owner, targets)| Reply::TargetsSet { owner, targets }),
+            (".{0,9}", any::<u64>()).prop_map(|(owner, targets)| Reply::TargetsSet {
+                owner,
+                targets,
+                capped: Vec::new()
+            }),
             ".{0,60}".prop_map(Reply::Error),
         ]
     }

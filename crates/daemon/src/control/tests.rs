@@ -23,6 +23,7 @@ use rustix::net::{RecvFlags, recv};
 use rustix::process::{Uid, geteuid};
 use tempfile::TempDir;
 
+use crate::control::capped::LimitName;
 use crate::control::connection::Bounds;
 use crate::control::protocol::{LONGEST_REQUEST, Reply};
 use crate::control::server::{MOST_CONNECTIONS, MOST_OF_ONE, MOST_OF_OTHERS};
@@ -269,7 +270,12 @@ fn root_sets_targets_many_at_once_and_nobody_else_does() {
     assert_eq!(assigned(["/a/0", "/a/1"]), None, "nothing was changed");
     service.client().set_targets(set("/a", MOST_SET)).expect("it is much longer than any other request");
     assert_eq!(assigned(["/a/0", "/a/2047"]), Some([true, true]));
-    service.client().set_targets(set("/b", 1)).expect("in place of the former");
+    service.shared_state.show(State { max_slowdown: 0.01, ..State::default() });
+    let mut greedy = set("/b", 1);
+    greedy.targets[0].max_slowdown = Some("5%".to_owned());
+    let capped = service.client().set_targets(greedy).expect("in place of the former");
+    let told: Vec<_> = capped.iter().map(|each| (each.target, each.limit, each.to.as_str())).collect();
+    assert_eq!(told, [(1, LimitName::MaxSlowdown, "1%")]);
     assert_eq!(assigned(["/a/0", "/b/0"]), Some([false, true]));
     let wrong = refusal(service.client().set_targets(set("b", 1)));
     assert!(wrong.contains("'b/0' of target 1 is not a control group"), "{wrong}");

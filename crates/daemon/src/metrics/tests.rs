@@ -58,6 +58,7 @@ fn state() -> State {
         slowed_by: vec![SlowedBy::MaxCpu],
         budget: BudgetState {
             max_huge_bytes: Some(Bytes(8 << 30)),
+            max_growth_bytes: None,
             huge_bytes: Bytes(2 << 30),
             growth_bytes: Bytes(64 << 10),
             max_cpu: 0.01,

@@ -170,6 +170,7 @@ pub(super) fn pilot_state() -> State {
         frees_empty_pages: Some(true),
         budget: BudgetState {
             max_huge_bytes: Some(Bytes(8 << 30)),
+            max_growth_bytes: None,
             huge_bytes: Bytes(2 << 30),
             growth_bytes: Bytes(6 << 20),
             max_cpu: 0.01,

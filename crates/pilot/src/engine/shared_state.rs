@@ -112,6 +112,9 @@ pub struct BudgetState {
     pub max_huge_bytes: Option<Bytes>,
     /// Memory on huge pages in all targets together.
     pub huge_bytes: Bytes,
+    /// Most memory growth in all targets together; None where it is a share of each, or unlimited.
+    #[serde(default)]
+    pub max_growth_bytes: Option<Bytes>,
     /// Memory growth from promotions not given back.
     pub growth_bytes: Bytes,
     /// Share of one CPU that observing and deciding may take, 0 to 1.

@@ -27,9 +27,9 @@ impl Fleet {
     /// The current state.
     pub(super) fn state(&self, pilot: &Pilot<'_>) -> State {
         let now = pilot.now();
-        let max_huge_bytes = match pilot.allowance.max_huge {
-            Some(SizeOrShare::Size(all)) => Some(all),
-            _ => None,
+        let of_all = |limit: SizeOrShare| match limit {
+            SizeOrShare::Size(all) => Some(all),
+            SizeOrShare::Share(_) | SizeOrShare::ShareOfRam(_) => None,
         };
         State {
             version: 1,
@@ -44,7 +44,8 @@ impl Fleet {
             slowed_by: self.slowed_by(pilot),
             frees_empty_pages: self.frees_empty_pages,
             budget: BudgetState {
-                max_huge_bytes,
+                max_huge_bytes: pilot.allowance.max_huge.and_then(of_all),
+                max_growth_bytes: of_all(pilot.allowance.max_growth),
                 huge_bytes: huge_once(self.members.values()),
                 growth_bytes: self.members.values().map(Member::growth).sum(),
                 max_cpu: pilot.budget.share().0,
