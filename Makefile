@@ -12,7 +12,7 @@ INTO := "$(DESTDIR)$(PREFIX)"
 LIBDIR := lib
 # `bin` on systems where the two are one.
 SBINDIR := sbin
-# STRIP= leaves symbols in.
+# STRIP= leaves symbols in. A static library keeps those that programs are linked by.
 STRIP := -s
 # What installs the packages that a target needs. NEED=true installs none: the build of a package must not.
 NEED := scripts/need
@@ -257,6 +257,7 @@ install: $(if $(BUILT),,programs) ## hugepilot, hugepilotd, their manual, comple
 	$(INSTALL_SUDO) ln -sf libhps.so.$(VERSION) $(INTO)/$(LIBDIR)/libhps.so.0
 	$(INSTALL_SUDO) ln -sf libhps.so.0 $(INTO)/$(LIBDIR)/libhps.so
 	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/libhps.a $(INTO)/$(LIBDIR)/libhps.a
+	$(if $(STRIP),$(INSTALL_SUDO) strip --strip-debug $(INTO)/$(LIBDIR)/libhps.a)
 	$(INSTALL_SUDO) install -D -m 644 crates/hps/include/hps.h $(INTO)/include/hps.h
 	$(INSTALL_SUDO) install -D -m 644 crates/hps/man/hps.3 $(INTO)/share/man/man3/hps.3
 	set -e; for function in $(HPS_FUNCTIONS); do $(INSTALL_SUDO) ln -sf hps.3 $(INTO)/share/man/man3/$$function.3; done

@@ -67,6 +67,11 @@ fn make(target: &str, built: &Path, destination: &Path) {
     run(Command::new("make").args(["-C", SOURCES, target]).args(variables));
 }
 
+/// Whether a static library has debug information. None of it is of use to whoever links: the sources are elsewhere.
+fn has_debug_information(library: &Path) -> bool {
+    run(Command::new("readelf").args(["--section-headers", "--wide"]).arg(library)).contains(" .debug_info ")
+}
+
 /// The relative paths of everything below a directory, except dpkg's own files.
 fn tree(top: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
@@ -135,6 +140,7 @@ fn what_make_installs_it_removes_and_nothing_else() {
     ] {
         assert!(fs::metadata(prefix.join(file)).is_ok_and(|file| file.len() > 0), "{file}");
     }
+    assert!(has_debug_information(&built.join("libhps.a")) && !has_debug_information(&prefix.join("lib/libhps.a")));
 
     make("uninstall", built, &destination);
     let after = tree(&destination);
@@ -227,7 +233,7 @@ fn packages(built: &Path) -> Option<Vec<String>> {
     let path =
         format!("{}:{}", cargo.parent().expect("a directory").display(), std::env::var("PATH").unwrap_or_default());
     let mut deb = Command::new(format!("{SOURCES}/scripts/deb"));
-    let said = run(deb.arg(built).envs(quick).env("PATH", path).env("CARGO", cargo));
+    let said = run(deb.arg(built).env_remove("DEB_BUILD_OPTIONS").envs(quick).env("PATH", path).env("CARGO", cargo));
     let made: BTreeSet<&str> = said.lines().collect();
     let expected = PACKAGES.map(|name| format!("{}/{name}_{VERSION}_amd64.deb", built.display()));
     assert_eq!(made, expected.iter().map(String::as_str).collect(), "it says where they are");
@@ -328,6 +334,7 @@ fn the_debian_packages_install_run_and_go() {
     ] {
         assert!(system.has(file), "{file}");
     }
+    assert!(!has_debug_information(&system.path("usr/lib/x86_64-linux-gnu/libhps.a")));
     assert!(
         system.has("lib/systemd/system/hugepilot.service") || system.has("usr/lib/systemd/system/hugepilot.service")
     );
