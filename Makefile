@@ -65,12 +65,13 @@ CLIENTS := --wait 20 --configurations \
 help: ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Only what it runs, and without PNG, for which forty crates more are built.
+# Only what it runs, and without PNG, for which forty crates more are built. Installing and building count.
+BEGAN := $(shell date +%s)
 .PHONY: demo
 demo: can-be-root deps-build ## memcached before and after, in a few minutes
 	cargo build --locked --release --no-default-features -p hugepilot -p hugepilot-bench
 	@$(NEED) $(BENCH_NEEDS) || true
-	@$(SUDO) scripts/demo
+	@$(SUDO) scripts/demo $(BEGAN)
 
 .PHONY: build
 build: deps-build ## the release binaries, in target/release
