@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::builder::UnknownArgumentValueParser;
+use clap::{Arg, ArgAction, Args, ValueEnum};
 use launch::request::{LaunchRequest, PageKind, Want, WantText};
 
 use super::{BudgetOptions, PaceOptions, SpendOptions, WatchOptions};
@@ -26,7 +27,7 @@ const FROM_THE_START: &str = "Huge pages from the start";
 
 /// `hugepilot run`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = RUN_EXAMPLES, override_usage = "hugepilot run [OPTIONS] [--] <CMD> [ARGS]...")]
+#[command(after_help = RUN_EXAMPLES, override_usage = "hugepilot run [OPTIONS] [--] <CMD> [ARGS]...", arg = no_json())]
 pub struct RunArgs {
     /// On which pages it is started.
     #[command(flatten)]
@@ -121,6 +122,13 @@ impl LaunchOptions {
         };
         Some(LaunchRequest { pages, heap: self.heap, mmap, shm: self.shm, text })
     }
+}
+
+/// `--json`, which every other command has, is refused with what there is in its place.
+fn no_json() -> Arg {
+    let instead = "standard output is the program's; '--summary-json FILE' writes the summary as JSON to a file";
+    let refused = UnknownArgumentValueParser::suggest(instead);
+    Arg::new("json").long("json").action(ArgAction::SetTrue).value_parser(refused).hide(true)
 }
 
 /// `90`, `90%` or `99.5`.
