@@ -35,7 +35,7 @@ mod trial;
 
 use std::process::ExitCode;
 
-use args::{Cli, Command, TargetOptions};
+use args::{Cli, Command};
 use pilot::machine::require::RightsError;
 
 /// Runs one command. The status is 0 for success and 1 for an error; usage errors (2) end the process in parsing.
@@ -43,7 +43,7 @@ pub fn run(cli: Cli) -> ExitCode {
     terminal::set_verbosity(cli.verbosity);
     run_command(&cli.command).unwrap_or_else(|error| {
         // Rights do not help where there is no such process.
-        let absent = error.is::<RightsError>().then(|| target_of(&cli.command).map(target::ensure_there)).flatten();
+        let absent = error.is::<RightsError>().then(|| cli.command.target().map(target::ensure_there)).flatten();
         terminal::say_error(&absent.and_then(Result::err).unwrap_or(error));
         ExitCode::FAILURE
     })
@@ -73,18 +73,4 @@ fn run_command(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Config(args) => config::config(args)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The programs that a command needs rights for.
-fn target_of(command: &Command) -> Option<&TargetOptions> {
-    match command {
-        Command::Heat(args) => Some(&args.target),
-        Command::Explain(args) => Some(&args.target),
-        Command::Promote(args) => Some(&args.target),
-        Command::Trial(args) => Some(&args.target),
-        Command::GiveBack(args) => Some(&args.target),
-        Command::Attach(args) => Some(&args.target),
-        Command::Record(args) => Some(&args.target),
-        _ => None,
-    }
 }

@@ -4,7 +4,7 @@ use clap::{ArgGroup, Args};
 use clap_complete::engine::ArgValueCandidates;
 use pilot::scope::{ContainerId, Matcher, PathPattern, Pattern, PilotMode, Rule, UserChoice};
 
-use super::parse_pid;
+use super::{Command, parse_pid};
 use crate::cli::completion;
 
 /// Programs: by process ids, or by what finds them, all of which a process must meet.
@@ -75,12 +75,31 @@ impl TargetOptions {
     }
 }
 
+impl Command {
+    /// The programs that it names; None for a command that names none.
+    pub fn target(&self) -> Option<&TargetOptions> {
+        match self {
+            Command::Heat(args) => Some(&args.target),
+            Command::Explain(args) => Some(&args.target),
+            Command::Promote(args) => Some(&args.target),
+            Command::Trial(args) => Some(&args.target),
+            Command::GiveBack(args) => Some(&args.target),
+            Command::Attach(args) => Some(&args.target),
+            Command::Pause(args) | Command::Resume(args) => Some(&args.target),
+            Command::Record(args) => Some(&args.target),
+            Command::Scan(_) | Command::Run(_) | Command::Status(_) | Command::Fleet(_) | Command::Replay(_) => None,
+            Command::Pool(_) | Command::Reclaim(_) | Command::Cache(_) | Command::Color(_) => None,
+            Command::Doctor(_) | Command::Config(_) => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
-    use crate::cli::args::{Cli, Command};
+    use crate::cli::args::Cli;
 
     fn parse(line: &str) -> Result<TargetOptions, clap::Error> {
         Cli::try_parse_from(line.split(' ')).map(|cli| match cli.command {
@@ -93,6 +112,20 @@ mod tests {
     fn what_finds_nobody_is_told_as_it_was_written() {
         let target = parse("hugepilot explain --name redis* --user 7 --container 012345abcdef").unwrap();
         assert_eq!(target.told(), "--name redis* --container 012345abcdef --user 7");
+    }
+
+    #[test]
+    fn every_command_that_takes_programs_tells_them() {
+        let defined = Cli::command();
+        let takes = |command: &&clap::Command| command.get_arguments().any(|argument| argument.get_id() == "pids");
+        let tells = |command: &clap::Command| {
+            let needed: &[&str] = if command.get_name() == "record" { &["-o", "file"] } else { &[] };
+            let line = [&["hugepilot", command.get_name(), "7"], needed].concat();
+            Cli::try_parse_from(line).unwrap().command.target().is_some_and(|target| target.pids == [7])
+        };
+        let (tell, silent): (Vec<_>, Vec<_>) = defined.get_subcommands().filter(takes).partition(|each| tells(each));
+        let silent: Vec<&str> = silent.iter().map(|command| command.get_name()).collect();
+        assert!(!tell.is_empty() && silent.is_empty(), "{silent:?}");
     }
 
     #[test]
