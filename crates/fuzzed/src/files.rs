@@ -3,6 +3,7 @@
 //! Owns: configurations, recordings and what is drawn of them, records, outcomes of trials, the kernel's command line and programs. Never touches:
 //! a file itself.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 
@@ -59,11 +60,13 @@ fn recording_of(lines: &str) -> Vec<u8> {
 /// As `hugepilot replay` does.
 fn show(moment: &Moment) {
     let heat = &moment.heat;
-    let plan = decide(heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default());
+    let memory = heat.promotable_here(&BTreeSet::new());
+    let plan = decide(heat, &Allowance::default().limits(memory, &Spent::default()), &Past::default());
     assert_eq!(plan.decisions.len(), heat.regions.len());
     let report = PlanReport {
         plan: &plan,
         family: Family::alone(Bytes(0), heat.footprint()),
+        growth_limit: Allowance::default().growth_limit(memory),
         clearing: heat.clearing,
         forecast: pilot::forecast::Forecast::Idle,
         basis: None,

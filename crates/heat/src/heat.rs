@@ -2,6 +2,7 @@
 //!
 //! Owns: the one format in which every tracker reports. Never touches: the system, or any judgement of what to do.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::iter::Sum;
 use std::ops::AddAssign;
@@ -340,6 +341,12 @@ impl Region {
         AddressRange::new(self.start, Bytes(HUGE_PAGE))
     }
 
+    /// The part that other processes have populated and this one has not touched.
+    pub fn populated_elsewhere(&self) -> Bytes {
+        let untouched = PAGES_PER_REGION.saturating_sub(self.present.len());
+        Pages(untouched as u64).bytes().saturating_sub(Pages(self.growth.unpopulated.into()).bytes())
+    }
+
     /// All of it.
     pub fn amount(&self) -> SeenMemory {
         let huge = Bytes(if self.huge { HUGE_PAGE } else { 0 });
@@ -422,6 +429,19 @@ impl Heat {
     /// The mapping that holds a region's first present page; None if it went away during the observation.
     pub fn mapping_of(&self, region: &Region) -> Option<&Mapping> {
         self.mappings.get(region.mapping_index()?)
+    }
+
+    /// The memory that is promoted through this process: its resident memory, with what only other processes have populated of shared memory, and
+    /// without the objects that another process promotes. A server's first process has touched next to nothing of the buffers that all share.
+    pub fn promotable_here(&self, left_to_others: &BTreeSet<Object>) -> Bytes {
+        let of_regions = self.regions.iter().filter_map(|region| Some((region, self.mapping_of(region)?)));
+        of_regions.fold(self.rss, |memory, (region, mapping)| match mapping.shared {
+            Some(shared) if left_to_others.contains(&shared.object) => {
+                memory.saturating_sub(Pages(region.present.len() as u64).bytes())
+            }
+            Some(_) if mapping.obstacle.is_none() => memory + region.populated_elsewhere(),
+            _ => memory,
+        })
     }
 
     /// The same program as if none of these obstacles were in the way, as after a restart with other settings; None if none is.
@@ -527,6 +547,7 @@ impl Heat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::{MEMFD, at, heat_of, region};
 
     #[test]
     fn costly_scans_are_rare_scans() {
@@ -541,5 +562,21 @@ mod tests {
         let growth = Growth { unpopulated: 1, zero: 2, lazily_freed: 4, shared_by_fork: 8, merged: 16 };
         assert_eq!(growth.pages(), Pages(31));
         assert_eq!(growth.bytes(), Bytes(31 * BASE_PAGE));
+    }
+
+    #[test]
+    fn a_process_has_what_others_populated_of_shared_memory_unless_another_promotes_it() {
+        let mut shared = heat_of(vec![region(0, 0.0, 0), region(1, 0.0, 500), Region::blank(at(2), Some(0))]);
+        (shared.regions[1].growth.unpopulated, shared.regions[2].growth.unpopulated) = (100, 12);
+        shared.rss = Bytes(1000 * BASE_PAGE);
+        let own = shared.clone();
+        shared.mappings[0].shared = Some(MEMFD);
+        let pages = |heat: &Heat, left: &BTreeSet<Object>| heat.promotable_here(left).0 / BASE_PAGE;
+        let nothing = BTreeSet::new();
+        assert_eq!(pages(&shared, &nothing), 1000 + 400 + 500);
+        assert_eq!(pages(&shared, &[MEMFD.object].into()), 1000 - 512 - 12);
+        assert_eq!(pages(&own, &nothing), 1000, "private memory is nobody else's");
+        shared.mappings[0].obstacle = Some(Obstacle::File);
+        assert_eq!(pages(&shared, &nothing), 1000, "the page cache is not its memory");
     }
 }

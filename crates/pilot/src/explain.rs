@@ -128,7 +128,7 @@ impl Explained {
     /// Adds its part of a region.
     fn add(&mut self, region: &Region, amount: &SeenMemory, reason: Option<Reason>, surroundings: &Surroundings) {
         if region.present.is_empty() {
-            let populated = Bytes(HUGE_PAGE).saturating_sub(region.growth.bytes());
+            let populated = region.populated_elsewhere();
             self.elsewhere += populated;
             return self.not_huge_yet(region, populated, reason, surroundings);
         }

@@ -2,6 +2,7 @@
 //!
 //! Owns: the one way from an observation to a forecast, which all commands share. Never touches: memory placement, or how a forecast is worded.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use heat::units::{BASE_PAGE, Bytes, Nanos, PAGES_PER_REGION, Pages};
@@ -288,7 +289,8 @@ impl Observation {
 
     /// What would be promoted of such a heat with the limits that hold by default.
     pub fn plan_for(heat: &Heat) -> Plan {
-        decide(heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default())
+        let memory = heat.promotable_here(&BTreeSet::new());
+        decide(heat, &Allowance::default().limits(memory, &Spent::default()), &Past::default())
     }
 
     /// The share of CPU time in page walks: as the processor counts it, or of those on base pages as the forecast rates them. None where neither

@@ -77,6 +77,7 @@ fn promote_one(args: &PromoteArgs, Named { target, has_children }: &Named, stop:
     let report = PromoteReport {
         plan: &round.plan,
         processes: round.family.processes,
+        growth_limit: round.growth_limit,
         outcome: &outcome,
         before: before.snapshot,
         after: after.as_ref().map(|after| after.snapshot),
@@ -109,6 +110,7 @@ fn show_plan(
     let report = PlanReport {
         plan: &round.plan,
         family: round.family,
+        growth_limit: round.growth_limit,
         clearing: round.heat.clearing,
         forecast,
         basis: Some(basis),

@@ -1,5 +1,7 @@
 //! `hugepilot replay`: shows a recording, and decides on it again.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, bail};
 use heat::WalkCost;
 use heat::units::Bytes;
@@ -30,12 +32,14 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     args.pictures.draw(&wanted.recorder, title.clone())?;
     let report = if args.plan {
         let allowance = on_this_machine(args.spend.allowance())?;
-        let plan = decide(heat, &allowance.limits(heat.rss, &Spent::default()), &Past::default());
+        let memory = heat.promotable_here(&BTreeSet::new());
+        let plan = decide(heat, &allowance.limits(memory, &Spent::default()), &Past::default());
         // The cost of a walk on the recorded machine cannot be measured here.
         let family = Family::alone(Bytes(0), heat.footprint());
         let report = PlanReport {
             plan: &plan,
             family,
+            growth_limit: allowance.growth_limit(memory),
             clearing: heat.clearing,
             forecast: Forecast::of(
                 &plan,

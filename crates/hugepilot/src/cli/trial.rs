@@ -245,7 +245,7 @@ fn what_to_try(
     let (round, gauged) = middle_of_several(pilot, process, children)?;
     drop(observing);
     let estimator = estimator(process, round.family.footprint, &args.forecast);
-    let Round { plan, heat, family, .. } = &round;
+    let Round { plan, heat, family, growth_limit, .. } = &round;
     let forecast = Forecast::of(plan, heat, family, gauged, &estimator);
     if args.placebo || plan.promotions().next().is_some() {
         let by_model = Forecast::of(plan, heat, family, gauged, &Estimator::of_model(estimator.cost));
@@ -253,7 +253,9 @@ fn what_to_try(
         return Ok((round, Expected { forecast, by_model, basis }));
     }
     let clearing = heat.clearing;
-    let report = PlanReport { plan, family: *family, clearing, forecast, basis: None, doubt: None, expectation: None };
+    let (family, growth_limit) = (*family, *growth_limit);
+    let report =
+        PlanReport { plan, family, growth_limit, clearing, forecast, basis: None, doubt: None, expectation: None };
     eprint!("{}", text::plan_of_nothing_done(&report));
     let pid = process.pid;
     bail!(

@@ -132,6 +132,8 @@ pub fn plan(report: &PlanReport) -> String {
             processes: report.family.processes,
             processes_observed: report.family.observed,
             growth_bytes: plan.growth(),
+            max_growth_bytes: report.growth_limit.limit,
+            max_growth_of_bytes: report.growth_limit.share_of(),
             expected_gain_percent: report.forecast.gain(),
             expected_gain_from: report.forecast.from(),
             expected_gain_doubt: report.doubt,
@@ -418,6 +420,7 @@ mod tests {
         insta::assert_snapshot!(pretty(&plan(&PlanReport {
             plan: &plan_of_three,
             family: Family::alone(Bytes(0), Bytes(0)),
+            growth_limit: samples::growth_limit(),
             clearing: None,
             forecast,
             basis: None,
@@ -517,6 +520,7 @@ mod tests {
                 super::plan(&PlanReport {
                     plan: &plan,
                     family,
+                    growth_limit: samples::growth_limit(),
                     clearing,
                     forecast,
                     basis: Some(basis),

@@ -42,7 +42,7 @@ use launch::manager::MemoryManager;
 use launch::verify::Verification;
 use observe::Census;
 use pilot::act::Outcome;
-use pilot::decide::{GainPercent, GuestMemory, Plan, Reason};
+use pilot::decide::{GainPercent, GrowthLimit, GuestMemory, Plan, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explanation;
 use pilot::forecast::{Doubt, Forecast, ForecastBasis};
@@ -154,6 +154,8 @@ pub struct PlanReport<'a> {
     pub plan: &'a Plan,
     /// The processes that share memory with it.
     pub family: Family,
+    /// The memory growth allowed.
+    pub growth_limit: GrowthLimit,
     /// How accessed bits were cleared for it.
     pub clearing: Option<Clearing>,
     /// The speed that the program should gain.
@@ -214,6 +216,8 @@ pub struct PromoteReport<'a> {
     pub plan: &'a Plan,
     /// Processes that share its memory, itself included.
     pub processes: u64,
+    /// The memory growth that was allowed.
+    pub growth_limit: GrowthLimit,
     /// Its outcome.
     pub outcome: &'a Outcome,
     /// The process before.

@@ -25,7 +25,9 @@ use launch::watch::{Seen, TreeSample};
 use observe::census::Fixed;
 use observe::{Census, Spare, Waited};
 use pilot::act::{Outcome, Refusal, Times};
-use pilot::decide::{Allowance, Fairness, GainPercent, GuestMemory, Limits, Past, Plan, Reason, Spent, decide};
+use pilot::decide::{
+    Allowance, Fairness, GainPercent, GrowthLimit, GuestMemory, Limits, Past, Plan, Reason, Spent, decide,
+};
 use pilot::engine::shared_state::{
     BudgetState, ClientState, Counts, DecisionResult, DecisionState, ForecastState, State, TargetState,
 };
@@ -49,11 +51,20 @@ pub(super) const AFTER: Snapshot = Snapshot {
     page_tables: Bytes(60 << 10),
 };
 
+/// An allowance of 1 MiB of growth.
+fn one_mebibyte() -> Allowance {
+    Allowance { max_growth: SizeOrShare::Size(Bytes(1 << 20)), ..Allowance::default() }
+}
+
+/// The growth that it allows.
+pub(super) fn growth_limit() -> GrowthLimit {
+    one_mebibyte().growth_limit(Bytes(0))
+}
+
 /// The plan for it with 1 MiB of growth allowed.
 pub(super) fn mixed_plan() -> Plan {
     let heat = mixed_heat();
-    let allowance = Allowance { max_growth: SizeOrShare::Size(Bytes(1 << 20)), ..Allowance::default() };
-    let limits = allowance.limits(heat.rss, &Spent::default());
+    let limits = one_mebibyte().limits(heat.rss, &Spent::default());
     decide(&heat, &Limits { coverage: 1.0, ..limits }, &Past::default())
 }
 
@@ -318,6 +329,7 @@ pub(super) fn promotion<'a>(plan: &'a Plan, outcome: &'a Outcome) -> PromoteRepo
     PromoteReport {
         plan,
         processes: 1,
+        growth_limit: growth_limit(),
         outcome,
         before: BEFORE,
         after: Some(AFTER),

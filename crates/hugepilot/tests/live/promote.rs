@@ -21,6 +21,7 @@ crate::trials!(
     memory_that_lives_in_the_tlb_is_left_alone,
     shared_memory_is_promoted,
     what_a_family_shares_is_promoted_through_one,
+    growth_is_a_share_of_what_children_populated_too,
     memory_shared_by_fork_is_kept_unless_asked_for,
     lazily_freed_memory_is_kept_unless_asked_for,
     lazily_freed_memory_that_was_written_again_is_the_programs,
@@ -183,6 +184,15 @@ fn what_a_family_shares_is_promoted_through_one() {
     assert_promoted(&json, 30);
     wait_until("the child maps it huge by its own page faults", || huge_bytes_of(child) >= 60 * MIB);
     program.assert_unharmed();
+}
+
+fn growth_is_a_share_of_what_children_populated_too() {
+    // As a database server's first process, which has next to nothing of the buffers in its page tables.
+    let program = Program::start("shmem=64M fill fork-reader free-now=all ready sleep=1000s");
+    let plan = promote(&program, "--dry-run --max-growth 1%");
+    let (memory, limit) = (number(&plan, "max_growth_of_bytes"), number(&plan, "max_growth_bytes"));
+    assert!((64 * MIB..96 * MIB).contains(&memory) && limit.abs_diff(memory / 100) <= 1, "{plan}");
+    assert!(program.rss() < 32 * MIB, "it has it not in its own page tables");
 }
 
 fn memory_shared_by_fork_is_kept_unless_asked_for() {

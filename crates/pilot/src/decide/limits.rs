@@ -10,7 +10,7 @@ use heat::{Object, Region};
 
 use crate::decide::Past;
 
-/// What the user allows. A share is relative to the resident memory of each process. A size holds for all processes together, and so does a share of
+/// What the user allows. A share is relative to the memory that is promoted through each process ([`heat::Heat::promotable_here`]). A size holds for all processes together, and so does a share of
 /// the machine's memory, which [`Allowance::with_ram`] turns into a size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Allowance {
@@ -22,6 +22,24 @@ pub struct Allowance {
     pub include_shared: bool,
     /// Also promote regions whose memory policy spreads them over several memory nodes.
     pub include_interleaved: bool,
+}
+
+/// The memory growth that one plan may take, and what that is a share of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GrowthLimit {
+    /// What the user allows.
+    pub allowed: SizeOrShare,
+    /// The memory that a share is of.
+    pub memory: Bytes,
+    /// The limit.
+    pub limit: Bytes,
+}
+
+impl GrowthLimit {
+    /// The memory of which the limit is a share; None where it is a size.
+    pub fn share_of(&self) -> Option<Bytes> {
+        matches!(self.allowed, SizeOrShare::Share(_)).then_some(self.memory)
+    }
 }
 
 /// The part of an allowance used before a plan is made.
@@ -48,11 +66,17 @@ impl Allowance {
         Self { max_growth: with_ram(self.max_growth), max_huge: self.max_huge.map(with_ram), ..self }
     }
 
-    /// The limits for a process with this much resident memory. A share of a machine's memory that is still unknown allows nothing.
-    pub fn limits(&self, rss: Bytes, spent: &Spent) -> Limits {
+    /// The growth allowed in a process with this much memory of which nothing is spent.
+    pub fn growth_limit(&self, memory: Bytes) -> GrowthLimit {
+        let limit = self.limits(memory, &Spent::default()).max_growth;
+        GrowthLimit { allowed: self.max_growth, memory, limit }
+    }
+
+    /// The limits for a process through which this much memory is promoted. A share of a machine's memory that is still unknown allows nothing.
+    pub fn limits(&self, memory: Bytes, spent: &Spent) -> Limits {
         let left = |allowed: SizeOrShare, elsewhere: Bytes| match allowed {
             SizeOrShare::Size(size) => size.saturating_sub(elsewhere),
-            SizeOrShare::Share(share) => rss.share(share),
+            SizeOrShare::Share(share) => memory.share(share),
             SizeOrShare::ShareOfRam(_) => Bytes(0),
         };
         Limits {
@@ -111,7 +135,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Default growth: 1 % of resident memory.
+    /// Default growth: 1 % of a process's memory.
     pub const MAX_GROWTH: SizeOrShare = SizeOrShare::Share(0.01);
     /// The regions left out may cost at most 0.5 % of the page walks, half of the 1 % by which a plan may fall short of promoting everything; the
     /// other half is room for what the tracker missed.

@@ -22,7 +22,7 @@ pub use back_off::{BackOff, Collapse, OwnPressure};
 pub use choose::{claim, decide, give_back_on_request};
 pub use estimate::{GainPercent, SavedWork, expected_gain};
 pub use guest::{GuestBlock, GuestMemory};
-pub use limits::{Allowance, Limits, Spent};
+pub use limits::{Allowance, GrowthLimit, Limits, Spent};
 pub use past::{HeldRegion, Past};
 pub use plan::{Decision, Plan, PlanReasons, Reason, Verdict};
 pub use share::{Demand, Fairness, divide};

@@ -15,7 +15,7 @@ use observe::{FaultRates, ObserveError, ObserveOptions, faults};
 
 use crate::act::ActBounds;
 use crate::clients::Client;
-use crate::decide::{Demand, Fairness, Limits, OwnPressure, Plan, Spent, claim, decide};
+use crate::decide::{Demand, Fairness, Limits, OwnPressure, Plan, claim, decide};
 use crate::engine::client_budget::{ClientBudget, Room};
 use crate::engine::member::Member;
 use crate::engine::pilot::Pilot;
@@ -463,17 +463,13 @@ impl Fleet {
 
     /// What is to be done to a process, including what others lose on memory that they share with it; divides the limits that hold for all.
     fn plan(&mut self, process: Process, heat: &mut Heat, pilot: &Pilot<'_>) -> Plan {
-        let spent = Spent { growth: self.members[&process].growth(), ..self.spent(process) };
         add_others(heat, self.others(process).map(|member| &member.view), self.times_observed(process));
-        let limits = Limits {
-            give_back: self.gives_back(),
-            left_to_others: self.left_to_others(process).into_keys().collect(),
-            ..self.limits_of(process, heat.rss, &spent, &pilot.allowance)
-        };
-        let most_of_its_own = self.own_max_huge(process, heat.rss);
+        let limits = Limits { give_back: self.gives_back(), ..self.limits_for(process, heat, &pilot.allowance) };
+        let most_of_its_own = self.own_max_huge(process, heat.promotable_here(&BTreeSet::new()));
         let member = self.members.get_mut(&process).expect("still known");
         member.faults_per_second = heat.faults_per_second();
         member.forecast = None;
+        member.may_grow = Some(limits.max_growth + member.growth());
         member.claim = Demand { weight: member.weight, ..claim(heat, &member.limits(limits.clone()), &member.past) };
         member.limit_claim(most_of_its_own);
         self.divide(pilot.allowance.max_huge, pilot.now());

@@ -23,7 +23,8 @@ impl Pilot<'_> {
         let plan = decide(&heat, &limits, &Past::default());
         let before = Snapshot { walks_per_second: None, ..Snapshot::of(&heat, page_tables) };
         let family = Family::alone(page_tables, heat.footprint());
-        Ok(Round { heat, plan, before, family })
+        let growth_limit = self.allowance.growth_limit(heat.rss);
+        Ok(Round { heat, plan, before, family, growth_limit })
     }
 
     /// What is populated, what is huge, and what promoting would take, at the end of a window that shows how long threads wait by themselves.

@@ -82,6 +82,8 @@ pub(super) struct Member {
     /// Growth of each region that we put on a huge page and that still exists; `splits_free` says whether a split frees it.
     pub(super) growth: HashMap<Address, Bytes>,
     splits_free: bool,
+    /// The most growth that its last plan allowed, what earlier ones took included.
+    pub(super) may_grow: Option<Bytes>,
     pub(super) address_space: Option<u64>,
     /// Before anything was promoted. A program's first moments say nothing.
     pub(super) first: Option<Snapshot>,
@@ -134,6 +136,7 @@ impl Member {
             rss: Bytes(0),
             growth: HashMap::new(),
             splits_free,
+            may_grow: None,
             address_space: None,
             first: None,
             acted: false,

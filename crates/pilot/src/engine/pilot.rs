@@ -3,7 +3,7 @@
 //! Owns: the order of these steps, how long a plan holds, recording regions before they become huge, and the limits on all of it. Never touches:
 //! which program, and when; callers and [`crate::engine::Fleet`] decide.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use heat::units::{Address, Bytes, CpuShare, Nanos, Slowdown};
@@ -14,7 +14,7 @@ use kernel::target::Process;
 use observe::{ObserveError, ObserveOptions, Waited};
 
 use crate::act::{self, ActBounds, Outcome, Pacer, RegionResult};
-use crate::decide::{Allowance, Decision, Past, Plan, Spent, WhoWaits, decide, give_back_on_request};
+use crate::decide::{Allowance, Decision, GrowthLimit, Past, Plan, Spent, WhoWaits, decide, give_back_on_request};
 use crate::engine::budget::Budget;
 use crate::engine::coverage::{self, Known, Most};
 use crate::engine::family::{Family, FamilyWatch, add_family};
@@ -81,6 +81,8 @@ pub struct Round {
     pub before: Snapshot,
     /// The processes that share its memory.
     pub family: Family,
+    /// The memory growth allowed.
+    pub growth_limit: GrowthLimit,
 }
 
 /// The result of a turn.
@@ -143,9 +145,10 @@ impl<'a> Pilot<'a> {
         self.world.complete(&mut heat);
         let before = Snapshot::of(&heat, self.page_tables(process));
         let family = add_family(&mut heat, process, with_children, self.world, &watch, family, &stop)?;
-        let plan = decide(&heat, &self.allowance.limits(heat.rss, spent), &Past::default());
+        let memory = heat.promotable_here(&BTreeSet::new());
+        let plan = decide(&heat, &self.allowance.limits(memory, spent), &Past::default());
         self.charge(heat.cost.kernel);
-        Ok(Round { heat, plan, before, family })
+        Ok(Round { heat, plan, before, family, growth_limit: self.allowance.growth_limit(memory) })
     }
 
     /// Observes a program, a large one as far as time allows. Errors: as observing.
@@ -328,7 +331,7 @@ impl<'a> Pilot<'a> {
         plan.decisions.retain(|decision| can_be(decision.start));
         let page_tables = self.page_tables(process);
         let before = Snapshot { walks_per_second: None, ..Snapshot::of(&heat, page_tables) };
-        Ok(Round { heat, plan, before, family: round.family })
+        Ok(Round { heat, plan, before, family: round.family, growth_limit: round.growth_limit })
     }
 
     /// Plans to split what is huge and on record, or everything that can be split. Nothing was observed, so no walks are reported.
@@ -341,7 +344,8 @@ impl<'a> Pilot<'a> {
         let page_tables = self.page_tables(process);
         let before = Snapshot { walks_per_second: None, ..Snapshot::of(&heat, page_tables) };
         let family = Family::alone(page_tables, heat.footprint());
-        Ok(Round { heat, plan, before, family })
+        let growth_limit = self.allowance.growth_limit(heat.rss);
+        Ok(Round { heat, plan, before, family, growth_limit })
     }
 
     /// Splits what a plan gives back. Returns the account of it.

@@ -187,6 +187,9 @@ pub struct TargetState {
     pub promoted_bytes: Bytes,
     /// Memory growth that promoting took.
     pub growth_bytes: Bytes,
+    /// The most that it may grow by promoting; None before its first plan.
+    #[serde(default)]
+    pub may_grow_bytes: Option<Bytes>,
     /// Memory that it may have on huge pages at present; None for no limit, and before its first plan.
     pub may_have_bytes: Option<Bytes>,
     /// Page walks a second at the last scan before anything was promoted; None until something is, and where an earlier daemon did that.

@@ -166,7 +166,7 @@ mod tests {
 
     use heat::samples::{MEMFD, at, heat_of, huge, region};
     use heat::units::AddressRange;
-    use heat::{Heat, Region, Shared};
+    use heat::{Growth, Heat, Region, Shared};
 
     use super::*;
     use crate::decide::{Allowance, Limits, Past, Reason, Spent, decide};
@@ -319,6 +319,20 @@ mod tests {
         // Nothing was to be promoted again and again.
         (0..8).for_each(|_| fleet.members.get_mut(&process(1)).expect("a member").wait_longer(now));
         assert_eq!(rest(&mut fleet), Duration::from_secs(15));
+    }
+
+    #[test]
+    fn shared_memory_grows_by_a_share_of_all_of_it_in_the_process_that_promotes_it() {
+        let elsewhere = |number| Region { growth: Growth::default(), ..Region::blank(at(number), Some(0)) };
+        let (postmaster, mut touched) = (
+            sharing(100, (0..100).map(elsewhere).collect()),
+            sharing(100, (0..50).map(|n| region(n, 1.0, 0)).collect()),
+        );
+        touched.rss += Bytes(HUGE_PAGE);
+        let fleet = fleet(vec![server(), backend()]);
+        let grows = |pid, heat| fleet.limits_for(process(pid), heat, &Allowance::default()).max_growth;
+        assert_eq!(grows(1, &postmaster), Bytes(HUGE_PAGE), "1 % of what others have populated");
+        assert_eq!(grows(2, &touched), Bytes(HUGE_PAGE).share(0.01), "1 % of its own");
     }
 
     #[test]

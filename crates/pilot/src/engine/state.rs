@@ -112,6 +112,7 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         huge_bytes: last.huge,
         promoted_bytes: member.promoted(),
         growth_bytes: member.growth(),
+        may_grow_bytes: member.may_grow,
         may_have_bytes: member.quota,
         walks_per_second_before: first.walks_per_second.filter(|_| member.acted),
         walks_per_second: last.walks_per_second,

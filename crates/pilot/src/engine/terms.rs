@@ -5,11 +5,12 @@
 //! A container at its memory limit loses processes, so nothing is promoted in the last tenth below the limit, and nothing any more after the kernel has
 //! killed a process of the group for lack of memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use heat::units::{Bytes, HUGE_PAGE, SizeOrShare, Slowdown};
+use heat::{Heat, Object};
 use kernel::group_memory::GroupMemory;
 use kernel::target::Process;
 
@@ -101,34 +102,44 @@ fn with_own(for_all: Option<SizeOrShare>, left_of_all: Option<Bytes>, own: Optio
     }
 }
 
-/// What is left of an own limit after what others under the same assignment took; `rss`: of the process.
-fn left_of(own: SizeOrShare, rss: Bytes, taken_by_others: Bytes) -> Bytes {
+/// What is left of an own limit after what others under the same assignment took; `memory`: what is promoted through the process.
+fn left_of(own: SizeOrShare, memory: Bytes, taken_by_others: Bytes) -> Bytes {
     match own {
         SizeOrShare::Size(size) => size.saturating_sub(taken_by_others),
-        SizeOrShare::Share(share) => rss.share(share),
+        SizeOrShare::Share(share) => memory.share(share),
         SizeOrShare::ShareOfRam(_) => Bytes(0),
     }
 }
 
 impl Fleet {
+    /// The limits of a process's plan as it was observed, and what others promote for it. Shared memory grows on the account of the process that
+    /// promotes it; what is huge of it is huge in each.
+    pub(super) fn limits_for(&self, process: Process, heat: &Heat, allowance: &Allowance) -> Limits {
+        let spent = Spent { growth: self.members[&process].growth(), ..self.spent(process) };
+        let left_to_others: BTreeSet<Object> = self.left_to_others(process).into_keys().collect();
+        let limits_of = |memory| self.limits_of(process, memory, &spent, allowance);
+        let max_growth = limits_of(heat.promotable_here(&left_to_others)).max_growth;
+        Limits { max_growth, left_to_others, ..limits_of(heat.promotable_here(&BTreeSet::new())) }
+    }
+
     /// The limits of a process's plan: those for all, those assigned to its control group, and what that group can still take.
-    pub(super) fn limits_of(&self, process: Process, rss: Bytes, spent: &Spent, allowance: &Allowance) -> Limits {
-        let limits = allowance.limits(rss, spent);
+    fn limits_of(&self, process: Process, memory: Bytes, spent: &Spent, allowance: &Allowance) -> Limits {
+        let limits = allowance.limits(memory, spent);
         let terms = &self.members[&process].terms;
         let grown = self.siblings(process).map(|other| other.growth() + other.reserved().1).sum();
-        let growth = terms.max_growth().map(|own| left_of(own, rss, grown).saturating_sub(spent.growth));
+        let growth = terms.max_growth().map(|own| left_of(own, memory, grown).saturating_sub(spent.growth));
         let max_growth = with_own(Some(allowance.max_growth), Some(limits.max_growth), growth);
         Limits {
             max_growth: max_growth.into_iter().chain(terms.room).min().unwrap_or_default(),
-            max_huge: with_own(allowance.max_huge, limits.max_huge, self.own_max_huge(process, rss)),
+            max_huge: with_own(allowance.max_huge, limits.max_huge, self.own_max_huge(process, memory)),
             ..limits
         }
     }
 
     /// What is left for a process of its own limit on huge pages; None without one.
-    pub(super) fn own_max_huge(&self, process: Process, rss: Bytes) -> Option<Bytes> {
+    pub(super) fn own_max_huge(&self, process: Process, memory: Bytes) -> Option<Bytes> {
         let huge = self.siblings(process).map(|other| other.huge() + other.reserved().0).sum();
-        self.members[&process].terms.max_huge().map(|own| left_of(own, rss, huge))
+        self.members[&process].terms.max_huge().map(|own| left_of(own, memory, huge))
     }
 
     /// The other processes under the same assignment.

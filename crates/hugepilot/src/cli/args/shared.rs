@@ -40,10 +40,10 @@ pub struct BudgetOptions {
 /// What a promotion may spend.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct SpendOptions {
-    /// Memory growth allowed: a size, or a share of resident memory (1%) or of the machine's (1%ram)
+    /// Memory growth allowed: a size, or a share of each process's memory, shared memory included (1%), or of the machine's (1%ram)
     #[arg(long, value_name = "SIZE", default_value_t = Limits::MAX_GROWTH)]
     pub max_growth: SizeOrShare,
-    /// Most memory on huge pages, what is huge already included: a size, or a share of resident memory (50%) or of the machine's (50%ram) [default: no limit]
+    /// Most memory on huge pages, what is huge already included: a size, or a share as above (50%, 50%ram) [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub max_huge: Option<SizeOrShare>,
     /// Also promote memory that is shared by fork, merged by KSM or lazily freed; it grows memory

@@ -25,6 +25,9 @@ pub fn promote(report: &PromoteReport) -> String {
     let guest = report.guest.iter().flat_map(|guest| guest::promoted(guest, report.plan.pid));
     lines.extend(guest.chain(report.guest.map(|_| String::new())));
     lines.extend(plan::by_reason(report.plan));
+    if report.plan.decisions.iter().any(|decision| decision.reason == Reason::GrowthLimit) {
+        lines.push(format!("growth allowed: {}", plan::growth_limit(&report.growth_limit)));
+    }
     lines.extend(pace(outcome).map(|pace| {
         let observing = report.elapsed.saturating_sub(outcome.elapsed);
         format!("took {}: {} promoting, {observing} observing; {pace}", report.elapsed, outcome.elapsed)

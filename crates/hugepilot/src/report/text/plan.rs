@@ -2,7 +2,7 @@
 
 use heat::Meaning;
 use heat::units::{Address, Bytes, HUGE_PAGE};
-use pilot::decide::{Decision, Plan, Verdict};
+use pilot::decide::{Decision, GrowthLimit, Plan, Verdict};
 use pilot::forecast::{Doubt, Forecast};
 use pilot::past_trials::EstimatedFrom;
 use pilot::words::{corrected, count, count_of, meaning, rate, reason};
@@ -24,7 +24,8 @@ pub fn plan(report: &PlanReport) -> String {
 pub fn plan_of_nothing_done(report: &PlanReport) -> String {
     let plan = report.plan;
     let saved = format!("  page walks saved  {}{}", at_most(plan.meaning), rate(plan.walks_saved_per_second()));
-    let mut lines = vec![would_promote(plan), saved];
+    let mut lines =
+        vec![would_promote(plan), format!("  growth allowed    {}", growth_limit(&report.growth_limit)), saved];
     lines.extend(saved_besides(report));
     lines.push(format!("  expected gain     {}", gain(report.forecast)));
     let waited = report.basis.and_then(|basis| much_waiting(basis.waited_share));
@@ -59,6 +60,17 @@ pub(super) fn would_promote(plan: &Plan) -> String {
         Bytes(promoted * HUGE_PAGE),
         plan.growth()
     )
+}
+
+/// The growth allowed, and what it is a share of.
+pub(super) fn growth_limit(limit: &GrowthLimit) -> String {
+    match limit.share_of() {
+        Some(memory) => format!(
+            "{}: {} of {memory} resident, shared memory that only others touched included",
+            limit.limit, limit.allowed
+        ),
+        None => limit.limit.to_string(),
+    }
 }
 
 /// What huge pages save for shared memory besides page walks.
@@ -193,7 +205,7 @@ mod tests {
 
     use super::*;
     use crate::report::Expectation;
-    use crate::report::samples::mixed_plan;
+    use crate::report::samples::{growth_limit, mixed_plan};
     use crate::report::trial_samples::forecast_basis;
 
     #[test]
@@ -209,6 +221,7 @@ mod tests {
         insta::assert_snapshot!(plan(&PlanReport {
             family: Family::alone(Bytes(0), Bytes(0)),
             plan: &mixed_plan(),
+            growth_limit: growth_limit(),
             clearing: None,
             forecast,
             basis: None,
@@ -225,7 +238,16 @@ mod tests {
             let basis = Some(ForecastBasis { waited_share, ..forecast_basis() });
             let family = Family::alone(Bytes(0), Bytes(0));
             let (clearing, doubt, expectation) = (None, None, None);
-            plan(&PlanReport { plan: &plan_of_few, family, clearing, forecast, basis, doubt, expectation })
+            plan(&PlanReport {
+                plan: &plan_of_few,
+                family,
+                growth_limit: growth_limit(),
+                clearing,
+                forecast,
+                basis,
+                doubt,
+                expectation,
+            })
         };
         let certain = told(Meaning::Walked, Some(0.2), forecast);
         assert!(!certain.contains("at most") && !certain.contains("roughly"), "{certain}");
@@ -243,6 +265,7 @@ mod tests {
         let text = plan(&PlanReport {
             family: Family::alone(Bytes(0), Bytes(0)),
             plan: &plan_of_many,
+            growth_limit: Allowance::default().growth_limit(Bytes(1 << 30)),
             clearing: None,
             forecast: Forecast::Idle,
             basis: None,
@@ -253,6 +276,7 @@ mod tests {
         assert!(text.contains("and 9,960 runs with fewer page walks; --json lists every region"), "{text}");
         assert!(text.contains(&at(9_998).to_string()), "the hottest region is missing: {text}");
         assert!(text.contains("unknown: the process used no CPU time"), "{text}");
+        assert!(text.contains("growth allowed    10.24 MiB: 1% of 1 GiB resident, "), "{text}");
         let one_run = decide(&heat_of((0..10_000).map(|n| region(n, 0.0, 0)).collect()), &limits, &Past::default());
         assert_eq!(runs_table(&one_run).len(), 2);
     }

@@ -240,8 +240,14 @@ fn waiting(target: &TargetState) -> Option<String> {
     let of_each = why.iter().filter_map(|reason| Some((*target.reasons.get(reason)?, *reason)));
     let (regions, reason) = of_each.max()?;
     (regions * HUGE_PAGE > target.promoted_bytes.0).then(|| {
-        format!("{} more not promoted: {}", count_of(regions, "region"), words::reason(reason, Meaning::Walked))
+        let limit = if reason == Reason::GrowthLimit { growth_limit(target) } else { String::new() };
+        format!("{} more not promoted: {}{limit}", count_of(regions, "region"), words::reason(reason, Meaning::Walked))
     })
+}
+
+/// A share of a process's memory is another size in each.
+fn growth_limit(target: &TargetState) -> String {
+    target.may_grow_bytes.map_or(String::new(), |limit| format!(", {limit} here"))
 }
 
 fn observed_only(target: &TargetState) -> String {
@@ -255,7 +261,8 @@ fn observed_only(target: &TargetState) -> String {
 
 fn nothing_promoted(target: &TargetState) -> String {
     words::mostly_kept(&target.reasons, target.mostly_kept).map_or(String::new(), |kept| {
-        format!("nothing promoted; {kept} (`hugepilot explain {}` says more)", target.pid)
+        let limit = if target.mostly_kept == Some(Reason::GrowthLimit) { growth_limit(target) } else { String::new() };
+        format!("nothing promoted; {kept}{limit} (`hugepilot explain {}` says more)", target.pid)
     })
 }
 
@@ -410,6 +417,22 @@ mod tests {
             status(&state).contains("more not promoted: the program's allocator gave memory back by the page")
         };
         assert_eq!([4, 5].map(waiting), [false, true]);
+    }
+
+    #[test]
+    fn a_limit_on_growth_is_told_as_a_size() {
+        let mut state = pilot_state();
+        state.targets.truncate(1);
+        let target = &mut state.targets[0];
+        (target.promoted_bytes, target.may_grow_bytes) = (Bytes(HUGE_PAGE), Some(Bytes(252 << 10)));
+        (target.reasons, target.mostly_kept) = ([(Reason::GrowthLimit, 9)].into(), Some(Reason::GrowthLimit));
+        assert!(
+            status(&state).contains(
+                "9 regions more not promoted: would grow memory beyond the limit (--max-growth), 252 KiB here"
+            )
+        );
+        state.targets[0].promoted_bytes = Bytes(0);
+        assert!(status(&state).contains("(--max-growth), 252 KiB here (`hugepilot explain"), "{}", status(&state));
     }
 
     #[test]
