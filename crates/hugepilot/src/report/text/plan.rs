@@ -31,7 +31,9 @@ pub fn plan_of_nothing_done(report: &PlanReport) -> String {
     let waited = report.basis.and_then(|basis| much_waiting(basis.waited_share));
     let doubts =
         report.doubt.map(perhaps_nothing).into_iter().chain(waited.filter(|_| report.forecast.gain().is_some()));
-    lines.extend(doubts.map(|doubt| format!("                    {doubt}")));
+    // Nobody acts on a plan without an expectation, such as that of a recording.
+    let nevertheless = report.expectation.and_then(|_| expectation::nevertheless(report.forecast, "would be"));
+    lines.extend(doubts.chain(nevertheless).map(|doubt| format!("                    {doubt}")));
     lines.push(format!("  {}", meaning(plan.meaning)));
     lines.extend(report.clearing.iter().flat_map(clearing).map(|line| format!("  {line}")));
     if let Some(expectation) = &report.expectation {
@@ -255,6 +257,23 @@ mod tests {
         assert!(rough.contains("page walks saved  at most 3.00 M/s"), "{rough}");
         assert!(rough.contains("roughly: it waited for a processor 30 % of the time"), "{rough}");
         assert!(!told(Meaning::Walked, Some(0.9), Forecast::Contended(0.9)).contains("roughly"), "it is unknown");
+    }
+
+    #[test]
+    fn a_dry_run_says_that_an_unknown_gain_stops_nothing() {
+        let (times, slowdown) = (Nanos(4_200_000), Slowdown::ASKED_FOR);
+        let expectation =
+            Expectation { regions: 2, growth: Bytes(0), elapsed: times, max_slowdown: slowdown, longest_stall: times };
+        let told = |expectation| {
+            let (forecast, family) = (Forecast::Idle, Family::alone(Bytes(0), Bytes(0)));
+            let (clearing, basis, doubt) = (None, None, None);
+            plan(&PlanReport { plan: &mixed_plan(), family, clearing, forecast, basis, doubt, expectation })
+        };
+        let text = told(Some(expectation));
+        let nevertheless =
+            "what is walked most would be promoted all the same, though its gain is unknown; --window 10s";
+        assert!(text.contains(nevertheless), "{text}");
+        assert!(!told(None).contains("all the same"), "nobody acts on the plan of a recording");
     }
 
     #[test]
