@@ -10,6 +10,7 @@ crate::trials!(
     an_idle_program_gains_nothing,
     smaller_huge_pages_are_told,
     children_that_end_at_once_count,
+    children_that_hold_most_are_told,
     several_programs_are_explained_and_watched_together,
 );
 
@@ -122,4 +123,16 @@ fn children_that_end_at_once_count() {
             "unmapping is told: {json}"
         );
     }
+}
+
+fn children_that_hold_most_are_told() {
+    // As a database server's first process.
+    let program = Program::start("shmem=64M fill fork-reader free-now=all ready sleep=1000s");
+    let (json, _) = explained(&program);
+    let holds = number(&json, "children_hold_bytes");
+    assert!(json["children"] == 1 && (64 * MIB..96 * MIB).contains(&holds), "{json}");
+    let text = hugepilot(&format!("explain {} --window 300ms", program.pid));
+    assert!(text.stdout.lines().nth(1).is_some_and(|line| line.contains("1 child process holds 6")), "{text:?}");
+    let counted = hugepilot(&format!("explain {} --window 300ms --children", program.pid));
+    assert!(counted.stdout.contains("more, shared memory counted once"), "{counted:?}");
 }

@@ -4,6 +4,7 @@
 //!
 //! One observation of the process, and one of each of a few children: with hundreds of children it takes no longer than with four.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use heat::Heat;
@@ -31,12 +32,23 @@ pub struct Family {
     pub footprint: Bytes,
     /// The share of their page faults taken by processes that have since ended, whose mappings are gone.
     pub unmapped_share: f64,
+    /// The descendants, whether they count or not.
+    pub children: Children,
+}
+
+/// The descendants of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Children {
+    /// How many have memory of their own.
+    pub processes: u64,
+    /// What they hold beside what is resident of the process itself; shared memory counts once.
+    pub hold: Bytes,
 }
 
 impl Family {
     /// One process, with this much memory in its page tables, of which it uses the footprint.
     pub fn alone(page_tables: Bytes, footprint: Bytes) -> Self {
-        Self { processes: 1, observed: 1, page_tables, footprint, unmapped_share: 0.0 }
+        Self { processes: 1, observed: 1, page_tables, footprint, unmapped_share: 0.0, children: Children::default() }
     }
 }
 
@@ -96,7 +108,11 @@ pub fn add_family(
     stop: &Stop,
 ) -> Result<Family, ObserveError> {
     let own = SharedView::of(heat);
-    let relatives = if with_children { relatives(world, process)? } else { Vec::new() };
+    let mut relatives = relatives(world, process)?;
+    let children = Children::of(&relatives, heat, &world.status(process).unwrap_or_default());
+    if !with_children {
+        relatives.clear();
+    }
     let mut views = Vec::new();
     let mut observed = Bytes(0);
     for relative in relatives.iter().filter(|relative| relative.status.rss_shmem > Bytes(0)) {
@@ -133,7 +149,20 @@ pub fn add_family(
         footprint: if views.is_empty() { heat.footprint() } else { footprint(&views, times, mapped) },
         page_tables,
         unmapped_share: if with_children { unmapped_share } else { 0.0 },
+        children,
     })
+}
+
+impl Children {
+    /// The descendants of a process with this heat. Most shared memory that one of them has touched, or that is populated in what the process maps,
+    /// counts for all; pages of files are mostly those of their common program, and do not count.
+    fn of(relatives: &[Relative], heat: &Heat, own: &ProcessStatus) -> Self {
+        let status = || relatives.iter().map(|relative| &relative.status);
+        let Some(shared) = status().map(|status| status.rss_shmem).max() else { return Self::default() };
+        let elsewhere = heat.promotable_here(&BTreeSet::new()).saturating_sub(heat.rss);
+        let private: Bytes = status().map(|status| status.rss_anon).sum();
+        Self { processes: relatives.len() as u64, hold: private + elsewhere.max(shared.saturating_sub(own.rss_shmem)) }
+    }
 }
 
 /// The memory for whose page-table entries all processes compete: between what all of them use of their page tables within a tenth of a second, which
@@ -190,7 +219,30 @@ fn view_of(
 
 #[cfg(test)]
 mod tests {
+    use heat::Region;
+    use heat::samples::{MEMFD, at, heat_of, region};
+
     use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn relative(private: u64, shared: u64) -> Relative {
+        let (rss_anon, rss_shmem) = (Bytes(private * MIB), Bytes(shared * MIB));
+        let status = ProcessStatus { rss_anon, rss_shmem, rss_file: Bytes(9 * MIB), ..ProcessStatus::default() };
+        Relative { process: Process { pid: 7, start_ticks: 7 }, status }
+    }
+
+    #[test]
+    fn children_hold_shared_memory_once() {
+        let mut heat = heat_of(vec![region(0, 0.0, 0), Region::blank(at(1), Some(0)), Region::blank(at(2), Some(0))]);
+        let own = relative(0, 1).status;
+        let hold = |relatives: &[Relative], heat: &Heat| Children::of(relatives, heat, &own).hold.0 / MIB;
+        let backends = [relative(10, 100), relative(20, 301), relative(30, 301)];
+        assert_eq!(hold(&backends, &heat), 60 + 300, "without what the process has of it");
+        heat.mappings[0].shared = Some(MEMFD);
+        assert_eq!(hold(&[relative(1, 1), relative(1, 0)], &heat), 2 + 4, "what ended processes left populated");
+        assert_eq!(Children::of(&[], &heat, &own), Children::default(), "strangers populated it");
+    }
 
     #[test]
     fn page_tables_that_are_used_again_soon_are_cached_and_others_are_not() {

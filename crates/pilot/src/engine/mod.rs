@@ -28,7 +28,7 @@ mod unfinished;
 mod watching;
 
 pub use budget::Budget;
-pub use family::{Family, FamilyWatch, add_family};
+pub use family::{Children, Family, FamilyWatch, add_family};
 pub use fleet::{Fleet, Rules};
 pub use pilot::{Acted, Pilot, Round, Settings, candidate};
 pub use pilot_summary::PilotSummary;

@@ -22,6 +22,8 @@ pub fn explain(report: &ExplainReport) -> String {
             faults_saved_per_second: report.explanation.faults_saved_per_second,
             processes: report.family.processes,
             processes_observed: report.family.observed,
+            children: report.family.children.processes,
+            children_hold_bytes: report.family.children.hold,
             expected_gain_percent: report.forecast.gain(),
             expected_gain_from: report.forecast.from(),
             expected_gain_doubt: report.doubt,

@@ -3,7 +3,7 @@
 use heat::units::{Bytes, HUGE_PAGE};
 use heat::{Meaning, PageSizes};
 use pilot::decide::{GainPercent, Reason};
-use pilot::engine::Family;
+use pilot::engine::{Children, Family};
 use pilot::explain::{Explained, Why};
 use pilot::forecast::Forecast;
 use pilot::words::{count, count_of, many_page_faults, meaning, rate, reason, why};
@@ -29,14 +29,16 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
         Bytes(0) => String::new(),
         smaller => format!(", and {smaller} on smaller ones"),
     };
-    let mut lines = vec![
-        format!("process {}: {huge} of {resident} resident are on huge pages{smaller}", report.heat.pid),
+    let mut lines =
+        vec![format!("process {}: {huge} of {resident} resident are on huge pages{smaller}", report.heat.pid)];
+    lines.extend(children(report));
+    lines.extend([
         format!("more huge pages?    {}", worth(report, would_pay)),
         format!(
             "page tables         {}; huge pages would free {} of it",
             report.family.page_tables, report.explanation.page_tables_saved
         ),
-    ];
+    ]);
     lines.extend(page_faults(report.explanation.faults_saved_per_second));
     lines.extend(report.fault_share.map(|share| {
         let advice = match report.heat.is_sparse() {
@@ -108,6 +110,22 @@ fn family(family: &Family) -> Option<String> {
     })
 }
 
+/// What its children hold, where they count, or where that is more than it has itself.
+fn children(report: &ExplainReport) -> Option<String> {
+    let Children { processes, hold } = report.family.children;
+    let holds = match processes {
+        1 => format!("1 child process holds {hold} more"),
+        _ => format!("{} child processes hold {hold} more", count(processes)),
+    };
+    match report.family.processes {
+        1 if hold > report.heat.rss => {
+            Some(format!("its children        {holds}: `hugepilot explain {} --children` counts them", report.heat.pid))
+        }
+        2.. if processes > 0 => Some(format!("its children        {holds}, shared memory counted once")),
+        _ => None,
+    }
+}
+
 fn after_restart(restarted: &AfterRestart) -> String {
     let gain = restarted.gain.map_or(String::new(), |gain| format!(", which should gain {}", about(gain)));
     format!("after a restart     {} could be on huge pages{gain}; each mapping below says how", restarted.would_pay)
@@ -137,11 +155,12 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
         Forecast::Idle if report.family.processes > 1 => {
             "unknown: neither the process nor its children used CPU time while they were watched".to_owned()
         }
-        Forecast::Idle => format!(
+        Forecast::Idle if report.family.children.processes > 0 && children(report).is_none() => format!(
             "unknown: the process used no CPU time while it was watched\n                    \
              `hugepilot explain {} --children` counts its children, if they do its work",
             report.heat.pid
         ),
+        Forecast::Idle => "unknown: the process used no CPU time while it was watched".to_owned(),
         Forecast::Gain(..) if would_pay == Bytes(0) => {
             "no: no memory pays for the move, for the reasons below".to_owned()
         }
@@ -223,6 +242,47 @@ mod tests {
     use super::*;
     use crate::report::samples::mixed_plan;
     use crate::report::trial_samples::forecast_basis;
+
+    fn with_children(processes: u64, children: Children, forecast: Forecast) -> String {
+        let (heat, plan) = (mixed_heat(), mixed_plan());
+        explain(
+            &ExplainReport {
+                heat: &heat,
+                explanation: &explanation_of(&heat, &plan, None, &Surroundings::default()),
+                family: Family { processes, children, ..Family::alone(Bytes(0), Bytes(0)) },
+                forecast,
+                basis: forecast_basis(),
+                doubt: None,
+                after_restart: None,
+                fault_share: None,
+                cost_from: "as measured on this machine",
+                walk_share: None,
+                seems_virtual_machine: false,
+                managers: &std::collections::BTreeSet::new(),
+            },
+            Detail::Usual,
+        )
+    }
+
+    #[test]
+    fn children_that_hold_most_are_told() {
+        let gain = Forecast::Gain(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }, EstimatedFrom::Model);
+        let told = |processes, hold: u64, forecast| {
+            let text = with_children(processes, Children { processes: 12, hold: Bytes(hold << 20) }, forecast);
+            text.lines()
+                .filter(|line| !line.contains("promote") && line.contains("child"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let line = "its children        12 child processes hold 1.20 GiB more";
+        assert_eq!(told(1, 1229, gain), [format!("{line}: `hugepilot explain 4242 --children` counts them")]);
+        assert_eq!(told(1, 1229, Forecast::Idle).len(), 1, "once is enough");
+        assert_eq!(told(13, 1229, gain), [format!("{line}, shared memory counted once")]);
+        assert!(told(1, 12, gain).is_empty(), "it has more itself");
+        assert!(told(1, 12, Forecast::Idle)[0].contains("if they do its work"), "who does its work?");
+        let childless = with_children(1, Children::default(), Forecast::Idle);
+        assert!(!childless.contains("child"), "{childless}");
+    }
 
     #[test]
     fn an_explanation_answers_both_questions() {
