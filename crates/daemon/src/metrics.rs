@@ -85,10 +85,16 @@ const COUNTERS: &[Counter] = &[
 ];
 
 const TARGET_GAUGES: &[Gauge<TargetState>] = &[
-    gauge("hugepilot_target_resident_bytes", "A target's resident memory", |target| bytes(target.rss_bytes)),
-    gauge("hugepilot_target_huge_bytes", "A target's memory on huge pages, whoever put it there", |target| {
-        bytes(target.huge_bytes)
-    }),
+    gauge(
+        "hugepilot_target_resident_bytes",
+        "A target's resident memory, with its proportion of what targets share (as with Pss), so that sums count that once",
+        |target| bytes(target.proportional_bytes),
+    ),
+    gauge(
+        "hugepilot_target_huge_bytes",
+        "A target's memory on huge pages, whoever put it there, with its proportion of what targets share",
+        |target| bytes(target.proportional_huge_bytes),
+    ),
     gauge(
         "hugepilot_target_promoted_bytes",
         "A target's memory that the pilot put on huge pages and did not give back",
@@ -197,7 +203,7 @@ impl Moment {
         let living = targets.len();
         *targets = by_series(std::mem::take(targets));
         let would_pay = |target: &TargetState| target.forecast.map_or(Bytes(0), |forecast| forecast.would_pay_bytes);
-        targets.sort_by_key(|target| Reverse(target.huge_bytes + would_pay(target)));
+        targets.sort_by_key(|target| Reverse(target.proportional_huge_bytes + would_pay(target)));
         let targets_not_shown = targets.len().saturating_sub(MOST_TARGETS);
         targets.truncate(MOST_TARGETS);
         Self { state, targets: living, targets_not_shown }

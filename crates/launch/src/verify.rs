@@ -135,7 +135,7 @@ impl Verification {
 /// Attributes huge memory to mechanisms: the pilot and the library report their parts, and the rest belongs to the allocator or the program
 /// itself.
 fn shares(sample: &TreeSample, recipe: &Recipe, placed: Option<&Placed>, promoted: Bytes) -> Vec<(By, Bytes)> {
-    let by_pilot = by_pilot(sample, promoted);
+    let by_pilot = promoted.min(sample.transparent);
     let mut shares = BTreeMap::from([(By::Pilot, by_pilot)]);
     let placed = placed.map(|placed| resident(placed, sample));
     for (is_reserved, bytes) in [(true, sample.reserved), (false, sample.transparent.saturating_sub(by_pilot))] {
@@ -152,15 +152,6 @@ fn shares(sample: &TreeSample, recipe: &Recipe, placed: Option<&Placed>, promote
 fn resident(placed: &Placed, sample: &TreeSample) -> Placed {
     let mmap = Placing { transparent: sample.placed.unwrap_or(placed.mmap.transparent), ..placed.mmap };
     Placed { mmap, ..*placed }
-}
-
-/// What the pilot promotes of shared memory becomes huge in each process that maps it; it has counted that once. An estimate: what it promoted is taken
-/// for shared memory as far as there is any on huge pages.
-fn by_pilot(sample: &TreeSample, promoted: Bytes) -> Bytes {
-    let of_shared = promoted.min(sample.shared_in_one);
-    let share = if of_shared > Bytes(0) { of_shared.0 as f64 / sample.shared_in_one.0 as f64 } else { 0.0 };
-    let of_private = promoted.saturating_sub(of_shared).min(sample.transparent.saturating_sub(sample.shared));
-    sample.shared.share(share) + of_private
 }
 
 /// Memory on one kind of huge page, by mechanism. The library's counters only rise: if they exceed the memory that exists, some of it was
@@ -258,15 +249,10 @@ mod tests {
     fn seen(could: u64, transparent: u64, reserved: u64) -> Seen {
         let sample = TreeSample {
             processes: 1,
-            switched_off: 0,
             could: Bytes(could),
             transparent: Bytes(transparent),
-            shared: Bytes(0),
-            shared_in_one: Bytes(0),
-            smaller: None,
-            placed: None,
             reserved: Bytes(reserved),
-            pool_left: None,
+            ..TreeSample::default()
         };
         Seen { scans: 1, largest: sample, last: sample, ..Seen::default() }
     }
@@ -309,18 +295,6 @@ mod tests {
         assert_eq!(by(Some(Bytes(0))), [heap(980)], "buffers that nobody used");
         assert_eq!(by(Some(Bytes(50))), [heap(930), (mmap.clone(), Bytes(50))]);
         assert_eq!(by(None), [heap(780), (mmap, Bytes(200))]);
-    }
-
-    #[test]
-    fn shared_memory_that_the_pilot_promoted_is_its_work_in_every_process() {
-        let by = |promoted| {
-            let mut seen = seen(1000, 900, 0);
-            (seen.largest.shared, seen.largest.shared_in_one) = (Bytes(800), Bytes(100));
-            account(seen, &recipe_with(&[]), None, promoted).by
-        };
-        assert_eq!(by(150), [(By::Pilot, Bytes(850)), (By::Itself, Bytes(50))], "eight processes, and 50 of their own");
-        assert_eq!(by(50), [(By::Itself, Bytes(500)), (By::Pilot, Bytes(400))]);
-        assert_eq!(by(0), [(By::Itself, Bytes(900))]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ const MOST_REGIONS: u64 = 4096;
 /// A later scan replaces the largest one if it found at least this share of the most memory ever found.
 const ALIKE: f64 = 0.9;
 
-/// A program and its descendants at one moment; sums.
+/// A program and its descendants at one moment; sums. What they share counts once, as the process has it that has most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TreeSample {
     /// Processes with eligible memory.
@@ -51,12 +51,6 @@ pub struct TreeSample {
     /// Memory on transparent huge pages; on smaller ones, too, where these were requested.
     #[serde(rename = "transparent_bytes")]
     pub transparent: Bytes,
-    /// The part of it that is shared memory, which counts once for each process that maps it.
-    #[serde(skip)]
-    pub shared: Bytes,
-    /// The same in the process with most of it: about what there is of it in memory.
-    #[serde(skip)]
-    pub shared_in_one: Bytes,
     /// The part of it on smaller ones. None: nobody asked, or the kernel shows it to root only (CAP_SYS_ADMIN).
     #[serde(rename = "smaller_bytes")]
     pub smaller: Option<Bytes>,
@@ -70,6 +64,35 @@ pub struct TreeSample {
     /// Pages that the pool still has available; None without a pool.
     #[serde(rename = "pool_left_pages")]
     pub pool_left: Option<u64>,
+}
+
+/// A sample that is being taken.
+#[derive(Default)]
+struct Tally {
+    sample: TreeSample,
+    shared: Shared,
+}
+
+/// What is shared, in the process that has most of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Shared {
+    /// Shared memory that could be huge.
+    could: Bytes,
+    /// The part on transparent huge pages.
+    transparent: Bytes,
+    /// The same where the preload library asked for it.
+    placed: Bytes,
+    /// Files on huge pages.
+    file: Bytes,
+    /// A pool's pages.
+    reserved: Bytes,
+}
+
+/// Raises the most seen of shared memory to this; returns by how much.
+fn raise(most: &mut Bytes, to: Bytes) -> Bytes {
+    let more = to.saturating_sub(*most);
+    *most += more;
+    more
 }
 
 /// The samples of a program.
@@ -90,21 +113,40 @@ impl TreeSample {
     pub fn huge(&self) -> Bytes {
         self.transparent + self.reserved
     }
+}
 
+impl Tally {
     /// Adds a process, whose memory could be on pages of this size.
     fn add(&mut self, status: &ProcessStatus, rollup: &Rollup, page: Bytes) {
-        let resident = status.rss_anon + status.rss_shmem;
-        let whole = Bytes(resident.0 - resident.0 % page.0);
+        let Self { sample, shared: most } = self;
+        let whole = |resident: Bytes| Bytes(resident.0 - resident.0 % page.0);
         // The two files are read at different times.
-        let could = whole.max(rollup.anonymous + rollup.shared) + rollup.file + rollup.reserved;
-        let counts = could > Bytes(0);
-        self.processes += usize::from(counts);
-        self.switched_off += usize::from(counts && status.thp_enabled == Some(false));
-        self.could += could;
-        self.transparent += rollup.transparent();
-        self.shared += rollup.shared;
-        self.shared_in_one = self.shared_in_one.max(rollup.shared);
-        self.reserved += rollup.reserved;
+        let private = whole(status.rss_anon).max(rollup.anonymous);
+        let shared = whole(status.rss_shmem).max(rollup.shared);
+        let counts = private + shared + rollup.file + rollup.reserved + rollup.reserved_shared > Bytes(0);
+        sample.processes += usize::from(counts);
+        sample.switched_off += usize::from(counts && status.thp_enabled == Some(false));
+        let file = raise(&mut most.file, rollup.file);
+        let reserved = rollup.reserved + raise(&mut most.reserved, rollup.reserved_shared);
+        sample.could += private + raise(&mut most.could, shared) + file + reserved;
+        sample.transparent += rollup.anonymous + raise(&mut most.transparent, rollup.shared) + file;
+        sample.reserved += reserved;
+    }
+
+    /// Adds what a process has on huge pages where the preload library asked for them.
+    fn add_placed(&mut self, mappings: &[SmapsMapping], placed: &[Range<u64>]) {
+        let of = |shared| {
+            let mappings = mappings.iter().filter(|mapping| mapping.line.shared == shared);
+            huge_within(mappings, placed)
+        };
+        let huge = of(false) + raise(&mut self.shared.placed, of(true));
+        self.sample.placed = self.sample.placed.map(|sum| sum + huge);
+    }
+
+    /// Adds what a process has on huge pages below 2 MiB.
+    fn add_smaller(&mut self, smaller: Bytes) {
+        self.sample.transparent += smaller;
+        *self.sample.smaller.get_or_insert_default() += smaller;
     }
 }
 
@@ -148,7 +190,8 @@ fn rest(age: Duration, cost: Duration) -> Duration {
 
 /// The current state; None if the program has ended. Descendants that end meanwhile are left out.
 fn sample(root: &Root, pid: u32, pages: PageKind, placed: Option<&[Range<u64>]>) -> Option<TreeSample> {
-    let mut sample = TreeSample { placed: placed.map(|_| Bytes(0)), ..TreeSample::default() };
+    let sample = TreeSample { placed: placed.map(|_| Bytes(0)), ..TreeSample::default() };
+    let mut tally = Tally { sample, ..Tally::default() };
     let family = descendants(root, pid).unwrap_or_default();
     let mut any = false;
     let counts_smaller = matches!(pages, PageKind::Smaller(_));
@@ -156,22 +199,23 @@ fn sample(root: &Root, pid: u32, pages: PageKind, placed: Option<&[Range<u64>]>)
         let (status, rollup) = (ProcessStatus::read(root, process), Rollup::read(root, process));
         if let (Ok(status), Ok(rollup)) = (status, rollup) {
             any = true;
-            sample.add(&status, &rollup, pages.size().min(Bytes(HUGE_PAGE)));
+            tally.add(&status, &rollup, pages.size().min(Bytes(HUGE_PAGE)));
             if let Some(placed) = placed.filter(|placed| !placed.is_empty()) {
-                let huge = smaps::read(root, process).ok().map(|mappings| huge_within(&mappings, placed));
-                sample.placed = sample.placed.zip(huge).map(|(one, other)| one + other);
+                match smaps::read(root, process) {
+                    Ok(mappings) => tally.add_placed(&mappings, placed),
+                    Err(_) => tally.sample.placed = None,
+                }
             }
             if let Some(smaller) = counts_smaller.then(|| on_smaller_pages(root, process)).flatten() {
-                sample.transparent += smaller;
-                *sample.smaller.get_or_insert_default() += smaller;
+                tally.add_smaller(smaller);
             }
         }
     }
     if pages.is_reserved() {
         let pools = hugetlb::pools(root).unwrap_or_default();
-        sample.pool_left = pools.iter().find(|pool| pool.page_size == pages.size()).map(|pool| pool.available());
+        tally.sample.pool_left = pools.iter().find(|pool| pool.page_size == pages.size()).map(|pool| pool.available());
     }
-    any.then_some(sample)
+    any.then_some(tally.sample)
 }
 
 /// Ascending ranges without overlaps: memory may have been placed at an address again and again.
@@ -188,14 +232,14 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 /// Transparent huge memory in these ranges. The kernel may have joined their mappings with others, of which they get their share.
-fn huge_within(mappings: &[SmapsMapping], ranges: &[Range<u64>]) -> Bytes {
-    let within = |mapping: &SmapsMapping| {
+fn huge_within<'a>(mappings: impl Iterator<Item = &'a SmapsMapping>, ranges: &[Range<u64>]) -> Bytes {
+    let within = |mapping: &'a SmapsMapping| {
         let of = mapping.line.range;
         let common = |range: &Range<u64>| range.end.min(of.end.0).saturating_sub(range.start.max(of.start.0));
         let transparent = mapping.huge.saturating_sub(mapping.hugetlb_private + mapping.hugetlb_shared);
         transparent.share(ranges.iter().map(common).sum::<u64>() as f64 / of.len().0 as f64)
     };
-    mappings.iter().filter(|mapping| mapping.huge > Bytes(0)).map(within).sum()
+    mappings.filter(|mapping| mapping.huge > Bytes(0)).map(within).sum()
 }
 
 /// A process's memory on huge pages below 2 MiB, judged by a part of it if it has mapped much; None if the kernel does not tell.
@@ -249,23 +293,27 @@ mod tests {
     fn what_could_be_huge_is_counted_in_whole_huge_pages() {
         let status = ProcessStatus { rss_anon: Bytes(5 << 20), rss_shmem: Bytes(2 << 20), ..ProcessStatus::default() };
         let huge = |number: u64| Bytes(number * HUGE_PAGE);
-        let mut sample = TreeSample::default();
-        sample.add(&status, &Rollup { anonymous: huge(2), reserved: huge(4), ..Rollup::default() }, Bytes(HUGE_PAGE));
-        assert_eq!((sample.processes, sample.could, sample.huge()), (1, huge(7), huge(6)));
+        let mut tally = Tally::default();
+        tally.add(&status, &Rollup { anonymous: huge(2), reserved: huge(4), ..Rollup::default() }, Bytes(HUGE_PAGE));
+        assert_eq!((tally.sample.processes, tally.sample.could, tally.sample.huge()), (1, huge(7), huge(6)));
         let small = ProcessStatus { rss_anon: Bytes(1 << 20), ..ProcessStatus::default() };
-        sample.add(&small, &Rollup::default(), Bytes(HUGE_PAGE));
-        assert_eq!((sample.processes, sample.could), (1, huge(7)));
-        sample.add(&ProcessStatus { thp_enabled: Some(false), ..status }, &Rollup::default(), Bytes(HUGE_PAGE));
-        sample.add(&ProcessStatus { thp_enabled: Some(false), ..small.clone() }, &Rollup::default(), Bytes(HUGE_PAGE));
-        assert_eq!((sample.processes, sample.switched_off), (2, 1));
+        tally.add(&small, &Rollup::default(), Bytes(HUGE_PAGE));
+        assert_eq!((tally.sample.processes, tally.sample.could), (1, huge(7)));
+        tally.add(&ProcessStatus { thp_enabled: Some(false), ..status }, &Rollup::default(), Bytes(HUGE_PAGE));
+        tally.add(&ProcessStatus { thp_enabled: Some(false), ..small.clone() }, &Rollup::default(), Bytes(HUGE_PAGE));
+        assert_eq!((tally.sample.processes, tally.sample.switched_off), (2, 1));
+        let before = tally.sample;
         for shared in [1, 3, 2] {
-            sample.add(&small, &Rollup { shared: huge(shared), ..Rollup::default() }, Bytes(HUGE_PAGE));
+            let rollup = Rollup { shared: huge(shared), reserved_shared: huge(10 * shared), ..Rollup::default() };
+            tally.add(&ProcessStatus { rss_shmem: huge(4), ..small.clone() }, &rollup, Bytes(HUGE_PAGE));
         }
-        assert_eq!((sample.shared, sample.shared_in_one), (huge(6), huge(3)));
+        let more = |of: fn(&TreeSample) -> Bytes| of(&tally.sample).saturating_sub(of(&before));
+        assert_eq!((more(|all| all.transparent), more(|all| all.reserved)), (huge(3), huge(30)), "once, and not six");
+        assert_eq!(more(|all| all.could), huge(3 + 30), "one could be huge before");
         // More was mapped between the two reads.
-        let mut late = TreeSample::default();
+        let mut late = Tally::default();
         late.add(&small, &Rollup { anonymous: huge(2), ..Rollup::default() }, Bytes(HUGE_PAGE));
-        assert_eq!((late.could, late.huge()), (huge(2), huge(2)));
+        assert_eq!((late.sample.could, late.sample.huge()), (huge(2), huge(2)));
     }
 
     #[test]
@@ -286,7 +334,7 @@ mod tests {
         };
         let ranges = merged(vec![mib(200)..mib(264), mib(0)..mib(64), mib(32)..mib(64), mib(220)..mib(230)]);
         assert_eq!(ranges, [mib(0)..mib(64), mib(200)..mib(264)]);
-        let huge = |text: &str| huge_within(&mapped(text), &ranges).0 >> 20;
+        let huge = |text: &str| huge_within(mapped(text).iter(), &ranges).0 >> 20;
         assert_eq!(huge("0 64 0 0\n64 200 136 0"), 0, "never touched, and the neighbour");
         assert_eq!(huge("0 64 4 0\n136 264 100 0"), 54, "half of the second was placed");
         assert_eq!(huge("0 64 0 4"), 0, "of a pool");

@@ -37,8 +37,8 @@ fn together(mut targets: Vec<TargetState>) -> Option<TargetState> {
     let forecasts = || targets.iter().filter_map(|target| target.forecast);
     let largest = targets.first()?.clone();
     Some(TargetState {
-        rss_bytes: sum(|target| target.rss_bytes),
-        huge_bytes: sum(|target| target.huge_bytes),
+        proportional_bytes: sum(|target| target.proportional_bytes),
+        proportional_huge_bytes: sum(|target| target.proportional_huge_bytes),
         promoted_bytes: sum(|target| target.promoted_bytes),
         growth_bytes: sum(|target| target.growth_bytes),
         smaller_huge_bytes: targets.iter().filter_map(|target| target.smaller_huge_bytes.clone()).reduce(
@@ -78,7 +78,9 @@ mod tests {
 
     fn target(pid: u32, pod: &str, rss: u64) -> TargetState {
         let labels = if pod.is_empty() { BTreeMap::new() } else { [("pod".to_owned(), pod.to_owned())].into() };
-        TargetState { pid, labels, rss_bytes: Bytes(rss), ..TargetState::default() }
+        // Of several processes that share memory.
+        let (rss_bytes, proportional_bytes) = (Bytes(rss), Bytes(rss / 2));
+        TargetState { pid, labels, rss_bytes, proportional_bytes, ..TargetState::default() }
     }
 
     #[test]
@@ -90,8 +92,8 @@ mod tests {
             target(4, "a", 40),
             target(5, "", 20),
         ]);
-        let shown: Vec<_> = series.iter().map(|target| (target.pid, target.rss_bytes.0)).collect();
-        assert_eq!(shown, [(2, 40), (4, 50), (3, 30)], "those without labels have one name");
+        let shown: Vec<_> = series.iter().map(|target| (target.pid, target.proportional_bytes.0)).collect();
+        assert_eq!(shown, [(2, 20), (4, 25), (3, 15)], "those without labels have one name");
     }
 
     #[test]

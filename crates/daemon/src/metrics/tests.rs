@@ -29,8 +29,8 @@ fn state() -> State {
         name: "memcached".to_owned(),
         unit: Some("memcached.service".to_owned()),
         busy_cpus: Some(1.5),
-        rss_bytes: Bytes(3 << 30),
-        huge_bytes: Bytes(2 << 30),
+        proportional_bytes: Bytes(3 << 30),
+        proportional_huge_bytes: Bytes(2 << 30),
         promoted_bytes: Bytes(1 << 30),
         growth_bytes: Bytes(64 << 10),
         smaller_huge_bytes: Some(smaller),
@@ -103,7 +103,7 @@ fn the_largest_targets_are_shown_and_the_others_counted() {
     let target = |pid: u32| TargetState {
         pid,
         name: pid.to_string(),
-        huge_bytes: Bytes(u64::from(pid) << 21),
+        proportional_huge_bytes: Bytes(u64::from(pid) << 21),
         ..TargetState::default()
     };
     let families = parse(&open_metrics(State { targets: (1..=1_003).map(target).collect(), ..State::default() }));
@@ -118,8 +118,12 @@ fn the_largest_targets_are_shown_and_the_others_counted() {
 
 #[test]
 fn of_two_processes_with_one_id_the_later_is_shown() {
-    let target =
-        |start_ticks, huge| TargetState { pid: 5, start_ticks, huge_bytes: Bytes(huge), ..TargetState::default() };
+    let target = |start_ticks, huge| TargetState {
+        pid: 5,
+        start_ticks,
+        proportional_huge_bytes: Bytes(huge),
+        ..TargetState::default()
+    };
     let families = parse(&open_metrics(State { targets: vec![target(1, 100), target(2, 50)], ..State::default() }));
     let shown: Vec<f64> = families["hugepilot_target_huge_bytes"].samples.iter().map(|sample| sample.value).collect();
     assert_eq!(shown, [50.0]);
@@ -133,7 +137,7 @@ fn a_container_has_its_labels_and_no_process_id() {
     let target = |pid, huge, held_back| TargetState {
         pid,
         labels: labels.clone(),
-        huge_bytes: Bytes(huge),
+        proportional_huge_bytes: Bytes(huge),
         held_back,
         ..TargetState::default()
     };

@@ -268,8 +268,6 @@ pub(super) fn account_of_a_search() -> Verification {
         switched_off: 0,
         could: Bytes(3 << 30),
         transparent: Bytes(512 << 20),
-        shared: Bytes(0),
-        shared_in_one: Bytes(0),
         placed: None,
         smaller: None,
         reserved: Bytes(2 << 30),

@@ -22,6 +22,7 @@ use crate::engine::done::LastDone;
 use crate::engine::pilot::{Acted, Pilot, on_record, promotions};
 use crate::engine::pilot_summary::{PilotSummary, ProgramSummary};
 use crate::engine::shared::{Piece, SharedView, mapped_small};
+use crate::engine::shared_once::SharedAmounts;
 use crate::engine::shared_state::ForecastState;
 use crate::engine::terms::Terms;
 use crate::engine::unfinished::Unfinished;
@@ -86,7 +87,7 @@ pub(super) struct Member {
     pub(super) may_grow: Option<Bytes>,
     pub(super) address_space: Option<u64>,
     /// Before anything was promoted. A program's first moments say nothing.
-    pub(super) first: Option<Snapshot>,
+    pub(super) first: Option<(Snapshot, SharedAmounts)>,
     pub(super) acted: bool,
     /// Whether something was promoted since the last scan: how it walks now is not known.
     acted_since_scan: bool,
@@ -161,10 +162,10 @@ impl Member {
             growth: self.growth(),
             left_alone: self.left_alone.as_deref(),
             reasons: &self.reasons,
-            before: self.first,
-            after: self.last.map(|last| Snapshot {
-                walks_per_second: last.walks_per_second.filter(|_| !self.acted_since_scan),
-                ..last
+            before: self.first.as_ref().map(|(first, shared)| (*first, shared)),
+            after: self.last.map(|last| {
+                let walks_per_second = last.walks_per_second.filter(|_| !self.acted_since_scan);
+                (Snapshot { walks_per_second, ..last }, &self.view.amounts)
             }),
         }
     }
@@ -311,10 +312,17 @@ impl Member {
         self.smaller_pages = pilot.world.smaller_pages(&heat);
         let mut before = Snapshot::of(&heat, pilot.page_tables(process));
         before.walks_per_second = before.walks_per_second.filter(|_| self.mode != PilotMode::Guest);
-        self.first = self.first.or((!self.acted).then_some(before));
         self.last = Some(before);
+        if self.first.is_none() && !self.acted {
+            self.set_first();
+        }
         self.affordable = pilot.budget.rest_for(heat.cost.program);
         Ok(heat)
+    }
+
+    /// From here on it is compared with how it is now.
+    fn set_first(&mut self) {
+        self.first = self.last.map(|last| (last, self.view.amounts.clone()));
     }
 
     /// Continues where an earlier pilot was stopped or killed: what it promoted is ours.
@@ -397,7 +405,6 @@ impl Member {
         let starts: Vec<Address> = of_turn.iter().map(|decision| decision.start).collect();
         let given_back = self.give_back(process, &starts, &turn.stop, pilot, pilot_summary);
         of_turn.iter().zip(&given_back).for_each(|(decision, result)| self.done.add(decision, result, pilot.now()));
-        let before = self.last;
         // What was not given back makes no room.
         let missing = plan.give_backs().count() - given_back.iter().filter(|result| result.is_done()).count();
         let mut regions = promotions(plan);
@@ -407,7 +414,7 @@ impl Member {
         self.remember(plan.promotions(), &acted.results, pilot.now());
         let has_promoted = acted.results.iter().any(RegionResult::is_done);
         if has_promoted && !std::mem::replace(&mut self.acted, true) {
-            self.first = before;
+            self.set_first();
         }
         self.known = self.known.after(&heat, has_promoted);
         // The survey takes as much memory again.

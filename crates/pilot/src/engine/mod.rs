@@ -20,6 +20,7 @@ mod quota;
 mod requests;
 mod serving_time;
 mod shared;
+mod shared_once;
 pub mod shared_state;
 mod sharers;
 mod state;

@@ -9,6 +9,7 @@ use heat::units::{Bytes, Nanos};
 
 use crate::act::{Action, Outcome, RegionResult};
 use crate::decide::{PlanReasons, Reason};
+use crate::engine::shared_once::{SharedAmounts, SnapshotSum};
 use crate::engine::shared_state::{COLLAPSE_CLASSES, Counts};
 
 /// The most refusals and reasons kept, for a pilot that runs for months.
@@ -34,8 +35,8 @@ pub struct PilotSummary {
     pub too_small: Option<Bytes>,
     /// What was done, by result.
     pub counts: Counts,
-    pub(super) before: Option<Snapshot>,
-    pub(super) after: Option<Snapshot>,
+    pub(super) before: SnapshotSum,
+    pub(super) after: SnapshotSum,
 }
 
 /// One program's part of the sums.
@@ -46,8 +47,8 @@ pub(super) struct ProgramSummary<'a> {
     pub(super) left_alone: Option<&'a str>,
     /// Those of the last plan.
     pub(super) reasons: &'a PlanReasons,
-    pub(super) before: Option<Snapshot>,
-    pub(super) after: Option<Snapshot>,
+    pub(super) before: Option<(Snapshot, &'a SharedAmounts)>,
+    pub(super) after: Option<(Snapshot, &'a SharedAmounts)>,
 }
 
 impl PilotSummary {
@@ -56,14 +57,14 @@ impl PilotSummary {
         Self { left_alone: BTreeSet::from([reason.to_owned()]), ..Self::default() }
     }
 
-    /// The sum of all processes, each before anything was promoted in it.
+    /// The sum of all processes, each before anything was promoted in it; what they share counts once.
     pub fn before(&self) -> Option<Snapshot> {
-        self.before
+        self.before.total()
     }
 
-    /// The sum of all processes, each at its last scan.
+    /// The sum of all processes, each at its last scan; what they share counts once.
     pub fn after(&self) -> Option<Snapshot> {
-        self.after
+        self.after.total()
     }
 
     /// Counts the result for one region.
@@ -105,19 +106,11 @@ impl PilotSummary {
         }
         let explains = mostly_kept.map(|reason| (regions.get(&reason).copied().unwrap_or_default(), reason));
         self.mostly_kept = self.mostly_kept.max(explains);
-        let sum = |one: Option<Snapshot>, other: Option<Snapshot>| one.into_iter().chain(other).reduce(together);
-        (self.before, self.after) = (sum(self.before, program.before), sum(self.after, program.after));
-    }
-}
-
-pub(super) fn together(one: Snapshot, other: Snapshot) -> Snapshot {
-    let sum = |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one + other);
-    Snapshot {
-        walks_per_second: sum(one.walks_per_second, other.walks_per_second),
-        busy_cpus: sum(one.busy_cpus, other.busy_cpus),
-        rss: one.rss + other.rss,
-        huge: one.huge + other.huge,
-        page_tables: one.page_tables + other.page_tables,
+        for (sum, added) in [(&mut self.before, program.before), (&mut self.after, program.after)] {
+            if let Some((snapshot, shared)) = added {
+                sum.add(snapshot, shared);
+            }
+        }
     }
 }
 

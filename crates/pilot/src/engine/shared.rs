@@ -13,6 +13,8 @@ use heat::units::{Address, Bytes, HUGE_PAGE};
 use heat::{Heat, Mapping, Object, Region};
 use kernel::target::Process;
 
+use crate::engine::shared_once::SharedAmounts;
+
 /// How many similar processes are observed on behalf of all of them.
 pub(super) const SAMPLE_OF_FAMILY: usize = 4;
 
@@ -29,6 +31,8 @@ pub(super) struct SharedView {
     objects: BTreeMap<Object, Bytes>,
     /// Those, and the objects that it maps where no huge page fits.
     mapped: BTreeSet<Object>,
+    /// How much it has of each object.
+    pub(super) amounts: SharedAmounts,
     /// The base pages of these pieces that it walked in its window.
     walked: u64,
     /// Processors kept busy.
@@ -47,6 +51,7 @@ impl SharedView {
             busy_cpus,
             footprint: heat.footprint(),
             all_walks_per_second: heat.walks_per_second(),
+            amounts: SharedAmounts::of(heat),
             ..Self::default()
         };
         for region in heat.regions.iter().filter(|region| !region.present.is_empty()) {
@@ -72,7 +77,7 @@ impl SharedView {
     pub(super) fn after_acting(self, heat: &Heat) -> Self {
         let now = Self::of(heat);
         let small = self.small.into_iter().filter(|(piece, _)| now.small.contains_key(piece)).collect();
-        Self { huge: now.huge, objects: now.objects, mapped: now.mapped, small, ..self }
+        Self { huge: now.huge, objects: now.objects, mapped: now.mapped, amounts: now.amounts, small, ..self }
     }
 
     /// Shared memory that this program maps huge.

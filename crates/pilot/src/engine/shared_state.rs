@@ -181,8 +181,14 @@ pub struct TargetState {
     pub paused: bool,
     /// Resident memory.
     pub rss_bytes: Bytes,
+    /// The same with its proportion of what targets share, so that shared memory counts once in a sum over targets (as with the kernel's Pss).
+    #[serde(default)]
+    pub proportional_bytes: Bytes,
     /// Memory on huge pages, no matter how it got there.
     pub huge_bytes: Bytes,
+    /// The same with its proportion of what targets share.
+    #[serde(default)]
+    pub proportional_huge_bytes: Bytes,
     /// Memory that this pilot put on huge pages and has not given back.
     pub promoted_bytes: Bytes,
     /// Memory growth that promoting took.

@@ -166,13 +166,13 @@ mod tests {
 
     use heat::samples::{MEMFD, at, heat_of, huge, region};
     use heat::units::AddressRange;
-    use heat::{Growth, Heat, Region, Shared};
+    use heat::{Growth, Heat, Region, Shared, Snapshot};
 
     use super::*;
     use crate::decide::{Allowance, Limits, Past, Reason, Spent, decide};
     use crate::engine::fleet::Rules;
     use crate::engine::shared::SharedView;
-    use crate::engine::shared_state::SharedState;
+    use crate::engine::shared_state::{SharedState, TargetState};
     use crate::engine::unfinished::Unfinished;
     use crate::scope::Scope;
 
@@ -333,6 +333,24 @@ mod tests {
         let grows = |pid, heat| fleet.limits_for(process(pid), heat, &Allowance::default()).max_growth;
         assert_eq!(grows(1, &postmaster), Bytes(HUGE_PAGE), "1 % of what others have populated");
         assert_eq!(grows(2, &touched), Bytes(HUGE_PAGE).share(0.01), "1 % of its own");
+    }
+
+    #[test]
+    fn memory_that_targets_share_is_divided_among_those_that_were_scanned() {
+        let scanned = |own: u64| {
+            let mut heat = sharing(100, (0..5).map(|number| region(number, 1.0, 0)).collect());
+            heat.rss += Bytes(own * MIB);
+            let last = Some(Snapshot::of(&heat, Bytes(0)));
+            with(backend(), |member| (member.last, member.view) = (last, SharedView::of(&heat)))
+        };
+        let unscanned = with(backend(), |member| {
+            (member.view, member.private_rss, member.shared_rss) = (SharedView::default(), Bytes(MIB), Bytes(10 * MIB));
+        });
+        let targets = fleet(vec![scanned(1), scanned(2), unscanned]).targets(Instant::now());
+        let resident =
+            |of: fn(&TargetState) -> Bytes| targets.iter().map(|target| of(target).0 / MIB).collect::<Vec<_>>();
+        assert_eq!(resident(|target| target.rss_bytes), [11, 12, 11]);
+        assert_eq!(resident(|target| target.proportional_bytes), [1 + 5, 2 + 5, 1]);
     }
 
     #[test]

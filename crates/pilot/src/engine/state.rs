@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use heat::units::{Nanos, SizeOrShare};
+use heat::units::{Bytes, Nanos, SizeOrShare};
 use kernel::target::Process;
 
 use crate::act::Action;
@@ -14,6 +14,7 @@ use crate::engine::fleet::Fleet;
 use crate::engine::member::Member;
 use crate::engine::pilot::Pilot;
 use crate::engine::quota::huge_once;
+use crate::engine::shared_once::Proportions;
 use crate::engine::shared_state::{
     BudgetState, ClientState, DecisionResult, DecisionState, SlowedBy, State, TargetState,
 };
@@ -53,12 +54,25 @@ impl Fleet {
                 busy_ns: self.pilot_summary.outcome.busy,
             },
             counts: self.pilot_summary.counts.clone(),
-            targets: self.members.iter().map(|(process, member)| target_state(*process, member, now)).collect(),
+            targets: self.targets(now),
             clients: self.clients(),
             reclaim: None,
             reload_refused: None,
             metrics_not_served: None,
         }
+    }
+
+    pub(super) fn targets(&self, now: Instant) -> Vec<TargetState> {
+        let proportions = Proportions::of(self.members.values().map(|member| &member.view.amounts));
+        let target = |(process, member): (&Process, &Member)| {
+            let state = target_state(*process, member, now);
+            // Of shared memory in a process that was never scanned, others tell.
+            let resident = member.last.map_or(member.private_rss, |last| last.rss);
+            let (proportional_bytes, proportional_huge_bytes) =
+                proportions.part_of(&member.view.amounts, resident, state.huge_bytes);
+            TargetState { proportional_bytes, proportional_huge_bytes, ..state }
+        };
+        self.members.iter().map(target).collect()
     }
 
     /// What makes promoting slow, unless nothing is promoted at all, or as fast as the kernel can.
@@ -93,7 +107,7 @@ impl Fleet {
 }
 
 fn target_state(process: Process, member: &Member, now: Instant) -> TargetState {
-    let (first, last) = (member.first.unwrap_or_default(), member.last.unwrap_or_default());
+    let last = member.last.unwrap_or_default();
     TargetState {
         pid: process.pid,
         start_ticks: process.start_ticks,
@@ -108,13 +122,15 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         forecast: member.forecast,
         busy_cpus: member.busy_cpus,
         paused: false,
+        proportional_bytes: Bytes(0),
+        proportional_huge_bytes: Bytes(0),
         rss_bytes: member.last.map_or(member.shared_rss + member.private_rss, |last| last.rss),
         huge_bytes: last.huge,
         promoted_bytes: member.promoted(),
         growth_bytes: member.growth(),
         may_grow_bytes: member.may_grow,
         may_have_bytes: member.quota,
-        walks_per_second_before: first.walks_per_second.filter(|_| member.acted),
+        walks_per_second_before: member.walks_before(),
         walks_per_second: last.walks_per_second,
         walks_saved_per_second: member.past.held().fold(0.0, |sum, held| sum + held.worth),
         faults_per_second: member.faults_per_second,
@@ -126,6 +142,13 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         reasons: member.reasons.regions.clone(),
         mostly_kept: member.reasons.mostly_kept,
         last_decisions: member.done.iter().map(|done| decision_state(done, now)).collect(),
+    }
+}
+
+impl Member {
+    /// Page walks a second before anything was promoted.
+    fn walks_before(&self) -> Option<f64> {
+        self.first.as_ref().filter(|_| self.acted)?.0.walks_per_second
     }
 }
 

@@ -50,7 +50,7 @@ fn processes(number: u64) -> String {
 /// A note that figures are sums, if there are several processes.
 fn sums(processes: usize) -> String {
     if processes > 1 {
-        format!(" (sums over {processes} processes; memory that they share counts once for each)")
+        format!(" (sums over {processes} processes; memory that they share counts once)")
     } else {
         String::new()
     }
