@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use heat::TrackerKind;
 use hugepilot_os::namespaces::join_control_groups_of_init;
+use hugepilot_os::run_directory::RUN_DIRECTORY;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::{Root, privilege};
 use pilot::engine::shared_state::SharedState;
@@ -21,12 +22,13 @@ use rustix::process::Signal;
 use crate::args::DaemonArgs;
 use crate::config::Config;
 use crate::control::ControlServer;
+use crate::lock::{self, MachineLock};
 use crate::metrics_server::MetricsServer;
-use crate::{lock, service};
+use crate::service;
 
 /// Between two steps of the loop.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Between two attempts to serve metrics, and between two summaries for systemd.
+/// Between two attempts to serve metrics, two searches for another daemon, and two summaries for systemd.
 const RETRY: Duration = Duration::from_secs(10);
 /// Of why a configuration was refused, so many characters are told to whoever asks.
 const LONGEST_REFUSAL: usize = 500;
@@ -61,12 +63,15 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
         metrics: None,
         reclaim_work: None,
         shared_state: shared_state.clone(),
+        machine_lock: MachineLock::within(Path::new(RUN_DIRECTORY), &args.daemon.socket),
+        socket: &args.daemon.socket,
         config,
     };
     // Open everything that needs CAP_SYS_ADMIN before giving it up.
     daemon.begin_reclaim();
     give_up_sys_admin(daemon.pilot.world.tracker());
     daemon.fleet.show(&daemon.pilot);
+    daemon.notice_another();
     // Start threads after that. The daemon can do without control socket and metrics, for example if /run is full or read-only.
     let _control = ControlServer::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
     daemon.serve_metrics();
@@ -85,11 +90,13 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
 
 struct Daemon<'a> {
     path: &'a Path,
+    socket: &'a Path,
     config: Config,
     fleet: Fleet,
     pilot: Pilot<'a>,
     shared_state: SharedState,
     metrics: Option<MetricsServer>,
+    machine_lock: MachineLock,
     reclaim_work: Option<ReclaimWork>,
 }
 
@@ -117,6 +124,7 @@ impl Daemon<'_> {
             if told.elapsed() > RETRY {
                 told = Instant::now();
                 self.serve_metrics();
+                self.notice_another();
                 service::status(&self.summary());
             }
             if self.pilot.stop.sleep_until(Instant::now() + PAUSE).is_err() {
@@ -156,6 +164,15 @@ impl Daemon<'_> {
         }
         self.serve_metrics();
         Ok(())
+    }
+
+    /// Shows whether another daemon pilots this machine, too, and says so when that is new.
+    fn notice_another(&mut self) {
+        let other = self.machine_lock.take();
+        if let Some(other) = other.as_ref().filter(|_| other != self.shared_state.state().other_daemon) {
+            say(lock::beside(other, self.socket));
+        }
+        self.shared_state.show_other_daemon(other);
     }
 
     /// Serves metrics where they are to be served and are not yet: whoever had the place may have left it. Says what has changed.

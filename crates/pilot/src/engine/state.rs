@@ -59,6 +59,7 @@ impl Fleet {
             reclaim: None,
             reload_refused: None,
             metrics_not_served: None,
+            other_daemon: None,
         }
     }
 

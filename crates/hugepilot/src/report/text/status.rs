@@ -3,7 +3,7 @@
 use heat::units::{Bytes, HUGE_PAGE, Nanos, Slowdown};
 use heat::{Meaning, TrackerKind};
 use pilot::decide::Reason;
-use pilot::engine::shared_state::{ClientState, Counts, DecisionState, ForecastState, State, TargetState};
+use pilot::engine::shared_state::{ClientState, Counts, DecisionState, ForecastState, OtherDaemon, State, TargetState};
 use pilot::programs::scan::WORTH_A_TRIAL;
 use pilot::scope::PilotMode;
 use pilot::words::{self, count, count_of, duration, name, percent, printable, rate};
@@ -75,7 +75,14 @@ fn problems(state: &State) -> impl Iterator<Item = String> {
     let unserved = state.metrics_not_served.as_ref().map(|why| {
         format!("no metrics are served, which is tried again every 10 s: {}\n", printable(why, REFUSAL_LIMIT))
     });
-    hangs.into_iter().chain(refused).chain(unserved)
+    let other = state.other_daemon.as_ref().map(|OtherDaemon { pid, socket }| {
+        format!(
+            "another hugepilot daemon (process {pid}, {}) pilots this machine, too: each keeps to its own limits only, and one may give back what \
+             the other promotes. Stop one, or exclude each daemon's programs by [[never]] in the other's configuration\n",
+            printable(socket, REFUSAL_LIMIT)
+        )
+    });
+    hangs.into_iter().chain(refused).chain(unserved).chain(other)
 }
 
 /// Said while the daemon promotes.
@@ -393,6 +400,14 @@ mod tests {
         let text = status(&State { metrics_not_served: Some(why), ..pilot_state() });
         let first = "no metrics are served, which is tried again every 10 s: cannot serve metrics on 127.0.0.1:9472: ";
         assert!(text.starts_with(first) && text.contains("choose a port\n\npiloting for"), "{text}");
+    }
+
+    #[test]
+    fn another_daemon_of_the_machine_comes_first() {
+        let other = OtherDaemon { pid: 7, socket: "/tmp/own.sock".to_owned() };
+        let text = status(&State { other_daemon: Some(other), ..pilot_state() });
+        let first = "another hugepilot daemon (process 7, /tmp/own.sock) pilots this machine, too: ";
+        assert!(text.starts_with(first) && text.contains("in the other's configuration\n\npiloting for"), "{text}");
     }
 
     #[test]

@@ -22,6 +22,7 @@ crate::trials!(
     a_wrong_configuration_changes_nothing,
     metrics_are_served_once_their_place_is_free,
     a_second_daemon_is_refused,
+    a_daemon_at_another_socket_knows_of_the_first,
 );
 
 const STEPS: &str = "map=64M fill ready read=all";
@@ -178,4 +179,21 @@ fn a_second_daemon_is_refused() {
     finish(&mut second).assert_fails_with(&["another hugepilot daemon", &daemon.pid().to_string(), "status"]);
     assert!(daemon.ask("status").status.success(), "the first goes on");
     assert!(daemon.end().success());
+}
+
+fn a_daemon_at_another_socket_knows_of_the_first() {
+    let program = Program::start("map=16M fill ready await=/nonexistent");
+    let mut first = Daemon::start(&target(&[&program]));
+    if !first.status()["other_daemon"].is_null() {
+        return eprintln!("another daemon pilots this machine: only the unit tests of `lock` have it");
+    }
+    let second = Daemon::start(&target(&[&program]));
+    let (pid, socket) = (first.pid(), first.socket());
+    let expected = serde_json::json!({ "pid": pid, "socket": socket });
+    assert_eq!(second.status()["other_daemon"], expected);
+    assert!(first.status()["other_daemon"].is_null());
+    let words = format!("another hugepilot daemon (process {pid}) serves {}. ", socket.display());
+    assert!(second.said().contains(&words), "{}", second.said());
+    assert!(first.end().success());
+    wait_until("it is alone", || second.status()["other_daemon"].is_null());
 }
