@@ -71,7 +71,12 @@ pub fn judge(pairs: &PairedDifferences, precision: Option<f64>, elapsed: Nanos) 
 
 /// The time until an interval around the estimate excludes 0, or lies near it.
 fn more(pairs: &PairedDifferences, change: Option<SpeedChange>, margin: f64, elapsed: Nanos) -> Option<Nanos> {
-    let needed = pairs.pairs_for(change?.estimate.abs().max(margin))?;
+    time_until(pairs, change?.estimate.abs().max(margin), elapsed)
+}
+
+/// How much longer a trial with these pairs, which took `elapsed`, would take until the change is known to within `half`; None if that is beyond reason.
+pub fn time_until(pairs: &PairedDifferences, half: f64, elapsed: Nanos) -> Option<Nanos> {
+    let needed = pairs.pairs_for(half)?;
     let for_each = elapsed.0 as f64 / pairs.pairs() as f64;
     let longest = Nanos(24 * 3_600_000_000_000);
     let more = Nanos(((needed - pairs.pairs()) as f64 * for_each) as u64);

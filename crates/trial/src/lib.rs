@@ -1,6 +1,6 @@
 //! A trial: huge pages tried on a running program, in windows with and without them, until the difference is known.
 //!
-//! Owns: the order of windows ([`crossover`]), when the difference is known ([`judge`]), and how a program's work is counted ([`meter`]). Never touches:
+//! Owns: the order of windows ([`crossover`]), when the difference is known ([`judge`]), what helps where it is not ([`remedy`]), and how a program's work is counted ([`meter`]). Never touches:
 //! memory; [`crossover::UnderTrial`] switches it.
 //!
 //! Windows come in pairs, one with huge pages and one without, next to each other in time: whatever slows the machine for longer than a pair slows
@@ -11,6 +11,7 @@ pub mod crossover;
 mod interval;
 pub mod judge;
 pub mod meter;
+mod remedy;
 pub mod replicas;
 mod settle;
 
@@ -19,4 +20,5 @@ pub use crossover::{
     run,
 };
 pub use interval::{PairedDifferences, SpeedChange};
-pub use judge::{TrialVerdict, is_known, judge};
+pub use judge::{TrialVerdict, is_known, judge, time_until};
+pub use remedy::{Moved, Remedy, remedy};

@@ -17,16 +17,16 @@ use kernel::target::{Process, Target};
 use observe::Whose;
 use observe::system_calls::SystemCalls;
 use observe::walk_cycles::{Instructions, WalkCycles};
-use pilot::act::RegionResult;
-use pilot::decide::{GainPercent, Spent};
+use pilot::act::{Outcome, RegionResult};
+use pilot::decide::{GainPercent, Plan, Reason, Spent};
 use pilot::engine::{Pilot, Round};
 use pilot::forecast::{Estimator, Forecast, ForecastBasis, Gauged, Gauges};
 use pilot::machine::{FoundOn, Machine, TrialMark, WrittenMark, require};
 use pilot::past_trials::{PastTrials, TRIALS, TrialOutcome, TriedProgram, WIDEST_KEPT};
 use trial::meter::{CommandMeter, ExporterMeter, Meter, NumberKind, RunningTotal, SystemCallsMeter};
 use trial::{
-    Arm, CountedCycles, ProcessorCounts, SpeedChange, TrialEnd, TrialError, TrialRules, TrialVerdict, UnderTrial,
-    WorkReading, judge,
+    Arm, CountedCycles, Moved, ProcessorCounts, SpeedChange, TrialEnd, TrialError, TrialRules, TrialVerdict,
+    UnderTrial, WorkReading, judge, remedy,
 };
 
 use super::args::{LeaveIn, NumberIs, TrialArgs};
@@ -79,6 +79,7 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         processor: ProcessorCounters::start(process.pid, children),
         lies_on: Arm::Base,
         switched: None,
+        moved: None,
         longest_stall: Nanos(0),
         placebo: args.placebo,
         began: Instant::now(),
@@ -98,7 +99,14 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     let progress = &mut |trial: &trial::Trial| line.show(&text::trial_under_way(trial, args.limit));
     let (trial, ended) = trial::run(&mut tried, &rules, &mut fastrand::Rng::new(), progress);
     drop(line);
-    let verdict = judge(&trial.by_cpu, args.precision, trial.elapsed);
+    let moved = tried.moved;
+    let verdict = match judge(&trial.by_cpu, args.precision, trial.elapsed) {
+        TrialVerdict::Unknown { change: None, noise, .. } if !matches!(ended, TrialEnd::Failed(_)) => {
+            let enough = remedy(&trial, &rules, moved.as_ref()).as_it_went;
+            TrialVerdict::Unknown { change: None, noise, more_ns: Some(enough.saturating_sub(trial.elapsed)) }
+        }
+        verdict => verdict,
+    };
     let intended = if args.placebo { Arm::Base } else { left_in(args.leave, &verdict, &ended, found) };
     // Whatever becomes of this, what was measured is reported.
     let leaving = tried.leave(intended);
@@ -112,8 +120,10 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
         trial: &trial,
         verdict,
         is_over: !matches!(ended, TrialEnd::Failed(_)),
-        precision: args.precision,
         switched: Bytes(tried.switched.unwrap_or(0) * HUGE_PAGE),
+        to_switch: Bytes(tried.round.plan.promotions().count() as u64 * HUGE_PAGE),
+        moved,
+        rules: &rules,
         longest_stall: tried.longest_stall,
         counted: counted(args),
         left: tried.lies_on,
@@ -258,9 +268,20 @@ fn what_to_try(
         PlanReport { plan, family, growth_limit, clearing, forecast, basis: None, doubt: None, expectation: None };
     eprint!("{}", text::plan_of_nothing_done(&report));
     let pid = process.pid;
-    bail!(
-        "nothing to try: none of the memory of process {pid} would be promoted, for the reasons above; `hugepilot explain {pid}` says more"
-    )
+    let next_step = match grows_by(plan) {
+        Bytes(0) => format!("`hugepilot explain {pid}` says more"),
+        grows_by => {
+            let mebibytes = grows_by.0.div_ceil(1 << 20);
+            format!("`--max-growth {mebibytes}M` would try what only the limit on growth keeps on base pages")
+        }
+    };
+    bail!("nothing to try: none of the memory of process {pid} would be promoted, for the reasons above; {next_step}")
+}
+
+/// What would be promoted if it might grow so much.
+fn grows_by(plan: &Plan) -> Bytes {
+    let kept = plan.decisions.iter().filter(|decision| decision.reason == Reason::GrowthLimit);
+    kept.map(|decision| decision.growth).sum()
 }
 
 /// Says what a pair of windows takes, and whether there is time for enough of them.
@@ -276,10 +297,10 @@ fn say_how_long(tried: &mut Tried<'_>, rules: &TrialRules, args: &TrialArgs) {
         Bytes(expectation.regions * HUGE_PAGE)
     ));
     if fewest > args.limit {
-        terminal::note(&format!(
-            "that may be too much for {}: give it longer (--for), try less (--max-huge), or let memory move faster (--max-slowdown 25%)",
-            args.limit
-        ));
+        let max_slowdown = expectation.max_slowdown;
+        let moved = Moved { share: 1.0, took: expectation.elapsed, busy: Nanos(0), max_slowdown, is_reduced: false };
+        let next_step = text::trial_next_step(&remedy(&trial::Trial::default(), rules, Some(&moved)), args.limit);
+        terminal::note(&format!("that may be too much for {}: try less (--max-huge), {next_step}", args.limit));
     }
 }
 
@@ -400,6 +421,8 @@ struct Tried<'a> {
     lies_on: Arm,
     /// The fewest regions that any promotion put on huge pages.
     switched: Option<u64>,
+    /// How the last promotion went.
+    moved: Option<Moved>,
     /// While any of them was under way.
     longest_stall: Nanos,
     placebo: bool,
@@ -453,6 +476,7 @@ impl Tried<'_> {
         let failed = |error: observe::ObserveError| TrialError::Other(error.into());
         let round = self.pilot.plan_again(self.process, &self.round).map_err(failed)?;
         let (until, late, signals) = (self.until, Stop::default(), self.pilot.stop.clone());
+        let began = Instant::now();
         self.pilot.stop = signals.or(&late);
         let acted = self.pilot.act(self.process, &round, &mut |_| {
             if until.is_some_and(|until| Instant::now() > until) {
@@ -461,6 +485,7 @@ impl Tried<'_> {
         });
         self.pilot.stop = signals;
         let outcome = acted.map_err(failed)?;
+        self.note_moved(&outcome, began.elapsed());
         let longest = outcome.waited.map_or(outcome.longest, |waited| waited.longest);
         self.longest_stall = self.longest_stall.max(longest);
         self.pilot.stop.check().map_err(|_| TrialError::Stopped)?;
@@ -474,6 +499,16 @@ impl Tried<'_> {
         }
         self.switched = Some(self.switched.map_or(outcome.applied, |least| least.min(outcome.applied)));
         Ok(())
+    }
+
+    fn note_moved(&mut self, outcome: &Outcome, took: Duration) {
+        self.moved = (outcome.tried > 0).then(|| Moved {
+            share: outcome.tried as f64 / (outcome.tried + outcome.not_reached) as f64,
+            took: Nanos::from_duration(took),
+            busy: outcome.busy + outcome.preparing,
+            max_slowdown: self.pilot.max_slowdown(),
+            is_reduced: self.pilot.is_pace_reduced(),
+        });
     }
 
     fn give_back(&mut self) -> Result<(), TrialError> {

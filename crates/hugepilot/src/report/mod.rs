@@ -53,7 +53,7 @@ use pool::{Change, Edit, NextStep};
 use reclaim::{MemoryReading, ReclaimState};
 use serde::Serialize;
 use trial::replicas::{FEWEST, ReplicaTrial, Replicas};
-use trial::{Arm, Trial, TrialVerdict};
+use trial::{Arm, Moved, Trial, TrialRules, TrialVerdict};
 
 /// How much a report for people says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -297,10 +297,14 @@ pub struct TrialReport<'a> {
     pub verdict: TrialVerdict,
     /// Whether it went on to its end; otherwise a signal or an error ended it.
     pub is_over: bool,
-    /// How closely the gain was to be known, as a share of the program's speed, if that was asked for.
-    pub precision: Option<f64>,
     /// Memory that every switch put on huge pages.
     pub switched: Bytes,
+    /// All memory that was to be switched.
+    pub to_switch: Bytes,
+    /// How it was last put on huge pages; None if it never was.
+    pub moved: Option<Moved>,
+    /// The rules by which it went.
+    pub rules: &'a TrialRules,
     /// The longest stall of the program while memory was promoted; where waiting was not measured, the longest collapse.
     pub longest_stall: Nanos,
     /// What was counted.

@@ -1,14 +1,24 @@
 //! Trials for tests: of one program, and of replicas.
 
 use heat::WalkCost;
-use heat::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos, Slowdown};
 use pilot::decide::{GainPercent, SavedWork};
 use pilot::forecast::{Forecast, ForecastBasis};
 use pilot::past_trials::EstimatedFrom;
 use trial::replicas::{Better, Replica, ReplicaTrial, Replicas};
-use trial::{Arm, Trial, TrialError, TrialRules, TrialVerdict, TrialWindow, UnderTrial, WorkReading};
+use trial::{Arm, Moved, Trial, TrialError, TrialRules, TrialVerdict, TrialWindow, UnderTrial, WorkReading};
 
 use super::{Expected, TrialReport};
+
+const WINDOW: Nanos = Nanos(3_000_000_000);
+const RULES: TrialRules = TrialRules {
+    window: Some(WINDOW),
+    limit: Nanos(600_000_000_000),
+    precision: None,
+    own_pages: false,
+    too_little_work: 0.0,
+    without_work: "",
+};
 
 /// A trial whose pairs have these ratios, and its verdict.
 pub(super) fn trial_of(ratios: &[f64]) -> (Trial, TrialVerdict) {
@@ -38,17 +48,9 @@ pub(super) fn trial_of(ratios: &[f64]) -> (Trial, TrialVerdict) {
             Ok(())
         }
     }
-    const WINDOW: Nanos = Nanos(3_000_000_000);
     let mut given = Given { speeds: ratios.iter().copied(), at: Nanos(0), work: 0.0, huge: false };
     // Never ends by itself.
-    let rules = TrialRules {
-        window: Some(WINDOW),
-        limit: Nanos(u64::MAX),
-        precision: Some(0.0),
-        own_pages: false,
-        too_little_work: 0.0,
-        without_work: "",
-    };
+    let rules = TrialRules { limit: Nanos(u64::MAX), precision: Some(0.0), ..RULES };
     let (trial, _) = trial::run(&mut given, &rules, &mut fastrand::Rng::with_seed(1), &mut |_| ());
     let verdict = trial::judge(&trial.by_cpu, None, trial.elapsed);
     (trial, verdict)
@@ -89,14 +91,18 @@ pub(super) fn trial_report(trial: &Trial, verdict: TrialVerdict, told: impl Fn(&
         by_model: Forecast::Gain(GainPercent { low: 12.0, likely: 15.0, high: 25.0 }, EstimatedFrom::Model),
         basis: forecast_basis(),
     };
+    let (took, busy) = (Nanos(400_000_000), Nanos(40_000_000));
+    let moved = Moved { share: 1.0, took, busy, max_slowdown: Slowdown::ASKED_FOR, is_reduced: false };
     told(&TrialReport {
         pid: 4242,
         name: "memcached",
         trial,
         verdict,
         is_over: true,
-        precision: None,
         switched: Bytes(132 << 20),
+        to_switch: Bytes(132 << 20),
+        moved: Some(moved),
+        rules: &RULES,
         longest_stall: Nanos(2_300_000),
         counted: "system calls",
         left: if matches!(verdict, TrialVerdict::Gain { .. }) { Arm::Huge } else { Arm::Base },

@@ -186,7 +186,7 @@ impl<'a> Pilot<'a> {
     }
 
     /// Whether regions are promoted more slowly than is allowed, because programs waited.
-    pub(super) fn is_pace_reduced(&self) -> bool {
+    pub fn is_pace_reduced(&self) -> bool {
         self.pacer.is_reduced()
     }
 

@@ -38,7 +38,7 @@ pub use pool::{mount, persist, pool_plan, pools, resized};
 pub use record::record;
 pub use scan::scan;
 pub use status::{given_back_by_daemon, paused, resumed, status};
-pub use trial::{trial, trial_under_way};
+pub use trial::{trial, trial_next_step, trial_under_way};
 
 use pilot::words::count;
 

@@ -1,15 +1,12 @@
 //! The outcome of a trial: one sentence, then what it rests on.
 
-use heat::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos, Slowdown};
 use pilot::words::printable;
-use trial::{Arm, SpeedChange, Trial, TrialVerdict, is_known};
+use trial::{Arm, Moved, Remedy, SpeedChange, Trial, TrialVerdict, is_known, remedy, time_until};
 
 use super::joined;
 use super::plan::gain;
 use crate::report::{SYSTEM_CALLS, TrialReport};
-
-/// Pairs in which most gains that are worth it are found.
-const ENOUGH_PAIRS: u64 = 8;
 
 /// The outcome.
 pub fn trial(report: &TrialReport) -> String {
@@ -141,7 +138,10 @@ fn verdict(report: &TrialReport) -> String {
                 Some(more) => {
                     format!("; about {} more would do (--for {})", minutes(more), minutes(more + report.trial.elapsed))
                 }
-                None => "; a quieter machine, more load or longer windows (--window) would tell".to_owned(),
+                None => format!(
+                    "; a quieter machine, more load or longer windows (--window {}s) would tell",
+                    longer_window(report.trial).seconds().ceil()
+                ),
             };
             format!("{who}: cannot tell: {noise}{so_far}{more}")
         }
@@ -150,14 +150,34 @@ fn verdict(report: &TrialReport) -> String {
 
 /// So few pairs say nothing, however alike they are.
 fn too_few_pairs(report: &TrialReport, who: &str) -> String {
-    let (pairs, elapsed) = (report.trial.by_cpu.pairs(), report.trial.elapsed);
-    let enough = Nanos(elapsed.0 / pairs.max(1) as u64 * ENOUGH_PAIRS);
+    let count = report.trial.by_cpu.pairs();
+    let why = match report.moved {
+        Some(moved) if count == 0 => never_moved(report, &moved),
+        _ => format!("there was time for {} of windows, and an answer takes four or more", pairs(count)),
+    };
+    let remedy = remedy(report.trial, report.rules, report.moved.as_ref());
+    format!("{who}: cannot tell: {why}; {}", trial_next_step(&remedy, report.rules.limit))
+}
+
+/// Why there was no pair: memory was still being moved.
+fn never_moved(report: &TrialReport, moved: &Moved) -> String {
+    let waited = if moved.is_reduced { ", and more slowly than that while programs waited" } else { "" };
     format!(
-        "{who}: cannot tell: there was time for {} of windows, and an answer takes four or more; give it longer (--for {}), or let memory move \
-         faster (--max-slowdown 25%)",
-        self::pairs(pairs),
-        minutes(enough)
+        "promoting takes longer than the trial may at --max-slowdown {}{waited}: of {} {:.0} % were on huge pages when time was up, after {}",
+        moved.max_slowdown,
+        report.to_switch,
+        100.0 * moved.share,
+        moved.took
     )
+}
+
+/// What gives a trial enough pairs that may take so long.
+pub fn trial_next_step(remedy: &Remedy, limit: Nanos) -> String {
+    let Remedy { as_it_went, fast } = *remedy;
+    let as_it_went = format!("give it `--for {}`", minutes(as_it_went));
+    let Some(fast) = fast else { return as_it_went };
+    let longer = if fast > limit { format!(" --for {}", minutes(fast)) } else { String::new() };
+    format!("{as_it_went}, or let memory move faster: `--max-slowdown {}{longer}`", Slowdown::FAST)
 }
 
 /// Of a trial in which nothing was switched.
@@ -178,10 +198,15 @@ fn placebo_verdict(verdict: &TrialVerdict) -> String {
 
 /// That the gain is not known as closely as it was to be.
 fn missed(report: &TrialReport, change: &SpeedChange) -> String {
-    match report.precision {
+    match report.rules.precision {
         Some(precision) if !is_known(change, Some(precision)) => {
+            let trial = report.trial;
+            let more = match time_until(&trial.by_cpu, precision, trial.elapsed) {
+                Some(more) => format!("--for {}", minutes(trial.elapsed + more)),
+                None => format!("longer windows (--window {}s)", longer_window(trial).seconds().ceil()),
+            };
             format!(
-                " (known to within ±{:.1} %, not ±{:.1} %; a longer --for would tell)",
+                " (known to within ±{:.1} %, not ±{:.1} %; {more} would tell)",
                 100.0 * change.half_width(),
                 100.0 * precision
             )
@@ -193,6 +218,11 @@ fn missed(report: &TrialReport, change: &SpeedChange) -> String {
 fn usual_window(trial: &Trial) -> Nanos {
     let lengths: Vec<f64> = trial.windows.iter().map(|window| window.elapsed_ns.0 as f64).collect();
     Nanos(heat::statistics::median(&lengths).unwrap_or_default() as u64)
+}
+
+/// In windows four times as long, pairs differ half as much.
+fn longer_window(trial: &Trial) -> Nanos {
+    Nanos((4 * usual_window(trial).0).min(3_600_000_000_000))
 }
 
 fn by_clock(trial: &Trial) -> String {
@@ -233,9 +263,11 @@ fn minutes(time: Nanos) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::trial_samples::{trial_after_own_pages, trial_report};
+    use heat::units::{Bytes, Nanos, Slowdown};
+    use trial::{Moved, Trial, TrialRules};
 
     use crate::report::TrialReport;
+    use crate::report::trial_samples::{trial_after_own_pages, trial_report};
 
     fn said(ratios: &[f64]) -> String {
         let (trial, verdict) = crate::report::trial_samples::trial_of(ratios);
@@ -256,10 +288,40 @@ mod tests {
     fn a_precision_that_was_missed_is_told() {
         let (trial, verdict) = crate::report::trial_samples::trial_of(&[1.2, 1.21, 1.19, 1.2, 1.22, 1.18]);
         let told = |precision| {
-            trial_report(&trial, verdict, |report| super::trial(&TrialReport { precision: Some(precision), ..*report }))
+            trial_report(&trial, verdict, |report| {
+                let rules = TrialRules { precision: Some(precision), ..*report.rules };
+                super::trial(&TrialReport { rules: &rules, ..*report })
+            })
         };
-        assert!(told(0.001).contains(", not ±0.1 %; a longer --for"), "{}", told(0.001));
-        assert!(!told(0.2).contains("a longer --for"), "{}", told(0.2));
+        assert!(told(0.01).contains(", not ±1.0 %; --for 3m would tell"), "{}", told(0.01));
+        assert!(!told(0.2).contains("would tell"), "{}", told(0.2));
+    }
+
+    #[test]
+    fn a_trial_without_a_pair_says_why_and_what_would_help() {
+        let (minute, trial) = (60_000_000_000, Trial { elapsed: Nanos(600_000_000_000), ..Trial::default() });
+        let verdict = trial::judge(&trial.by_cpu, None, trial.elapsed);
+        let told = |share, is_reduced, max_slowdown| {
+            let moved = Moved { share, took: Nanos(10 * minute), busy: Nanos(0), max_slowdown, is_reduced };
+            trial_report(&trial, verdict, |report| {
+                super::trial(&TrialReport {
+                    moved: Some(moved),
+                    switched: Bytes(0),
+                    to_switch: Bytes(8 << 30),
+                    ..*report
+                })
+            })
+        };
+        let slow = told(0.25, false, Slowdown::ASKED_FOR);
+        let expected = "cannot tell: promoting takes longer than the trial may at --max-slowdown 5%: of 8 GiB 25 % were on huge pages when \
+                        time was up, after 600 s; give it `--for 322m`, or let memory move faster: `--max-slowdown 40% --for 42m`\n";
+        assert!(slow.contains(expected), "{slow}");
+        assert!(
+            told(0.9, false, Slowdown(0.01)).contains("move faster: `--max-slowdown 40%`\n"),
+            "in the ten minutes that it has"
+        );
+        assert!(told(0.25, true, Slowdown(0.01)).contains("1%, and more slowly than that while programs waited:"));
+        assert!(!told(0.25, false, Slowdown::FAST).contains("move faster"), "it is as fast as can be");
     }
 
     #[test]
