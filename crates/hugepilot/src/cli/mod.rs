@@ -31,6 +31,7 @@ mod settings;
 mod status;
 mod target;
 mod terminal;
+mod triable;
 mod trial;
 
 use std::process::ExitCode;

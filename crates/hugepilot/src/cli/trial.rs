@@ -34,13 +34,12 @@ use super::forecast::estimator;
 use super::promote::expect;
 use super::settings::settings;
 use super::target::{self, Named};
+use super::triable::{ensure_may_be_tried, ensure_splits};
 use super::{piloted, terminal};
 use crate::report::{Expected, PlanReport, SYSTEM_CALLS, TrialReport, json, text, trial_plot};
 
 /// How often a program is observed before its trial: a machine that stands still for a moment would spoil a single one.
 const OBSERVATIONS: usize = 3;
-/// Within this time the other processes that share a region use it again, and map its huge page.
-const USED_AGAIN: Duration = Duration::from_secs(1);
 /// So few in a window differ by chance more than most programs gain.
 const TOO_FEW_SYSTEM_CALLS: f64 = 30.0;
 /// From one reading to the next while it is found out what a number is.
@@ -57,6 +56,9 @@ pub(super) fn trial(args: &TrialArgs) -> anyhow::Result<()> {
     let settings = settings(&args.watch(), &args.spend, &args.pace, CpuShare::default())?;
     let mut machine = Machine::new(observe::open(args.tracker)?, settings.max_slowdown);
     let mut pilot = Pilot::once(&mut machine, settings, Stop::on_signals(SecondSignal::Ends)?);
+    if !args.placebo {
+        ensure_may_be_tried(&mut pilot, process, children)?;
+    }
     let work = work_of(args, &target, children, &pilot.stop)?;
     // Held until the end: one process is on one trial at a time.
     let mark = if args.placebo { None } else { Some(TrialMark::take(process)?) };
@@ -302,35 +304,6 @@ fn say_how_long(tried: &mut Tried<'_>, rules: &TrialRules, args: &TrialArgs) {
         let next_step = text::trial_next_step(&remedy(&trial::Trial::default(), rules, Some(&moved)), args.limit);
         terminal::note(&format!("that may be too much for {}: try less (--max-huge), {next_step}", args.limit));
     }
-}
-
-/// Promotes one region and splits it again. Errors: the kernel leaves it huge, as it does where several processes map the same memory.
-fn ensure_splits(pilot: &mut Pilot<'_>, process: Process, round: &Round) -> anyhow::Result<()> {
-    let Some(region) = round.plan.promotions().next().map(|decision| decision.start) else { return Ok(()) };
-    let pid = process.pid;
-    if round.family.processes > 1 && round.plan.promotions().all(|decision| round.heat.is_shared(decision.start)) {
-        bail!(
-            "{} processes share the memory of process {pid} that would pay, and the kernel does not split huge pages that several map, so it cannot be \
-             tried by turns; nothing was changed. `hugepilot promote {pid} --children` promotes it until its processes restart; compare what the \
-             program does before and after",
-            round.family.processes
-        );
-    }
-    let mut one = pilot.plan_again(process, round)?;
-    one.plan.decisions.retain(|decision| decision.start == region);
-    pilot.act(process, &one, &mut |_| ())?;
-    let rested = pilot.stop.sleep_until(Instant::now() + USED_AGAIN);
-    // Also after a signal.
-    pilot.give_back(process, &[region], &Stop::default(), &mut |_| ());
-    rested?;
-    let heat = pilot.world.survey(process)?;
-    if heat.regions.iter().any(|found| found.start == region && found.huge) {
-        bail!(
-            "the kernel does not split the huge page at {region} again, as where several processes map the same memory, so the memory of process {pid} \
-             cannot be tried by turns; these 2 MiB stay huge. `hugepilot promote {pid} --children` promotes it for good; compare what the program does before and after"
-        );
-    }
-    Ok(())
 }
 
 /// Observes several times, and takes the round in the middle by what its plan saves: others hide page walks, and a few reads overstate them. Rounds

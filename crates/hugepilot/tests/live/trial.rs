@@ -117,11 +117,19 @@ fn what_came_of_a_trial_corrects_later_forecasts() {
 
 fn memory_that_the_kernel_does_not_split_is_not_tried() {
     let program = Program::start("shmem=64M fill fork-reader ready read=all");
+    let unread = tempfile::tempdir().expect("a directory");
     let output = trial(&program, "--for 5s --children").output().expect("it ends");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("cannot be tried by turns") && stderr.contains("promote"), "{stderr}");
-    assert!(program.huge_bytes() <= 2 * MIB, "one region was tried: {}", program.huge_bytes());
+    let counts = format!("touch {}; echo 1", unread.path().join("read").display());
+    let mut alone = Command::new(binary());
+    let output = alone.args(["trial", &program.pid.to_string(), "--rate", &counts]).output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("several processes share the memory"), "also without --children: {stderr}");
+    // To find out what a number is takes four seconds or more, and to observe three.
+    assert!(!unread.path().join("read").exists(), "it was refused after that");
+    assert_eq!(program.huge_bytes(), 0);
     let promoted = hugepilot(&format!("promote {} --children --max-slowdown 40%", program.pid));
     assert!(promoted.status.success(), "{promoted:?}");
     let huge = program.huge_bytes();
