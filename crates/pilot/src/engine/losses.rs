@@ -30,6 +30,7 @@ impl Member {
             pilot.forget(process, gone.iter().copied());
         }
         self.past.lose(heat, &gone, now);
+        self.forget_first_if_undone();
         self.past.lost() - lost
     }
 

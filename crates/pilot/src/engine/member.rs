@@ -320,11 +320,6 @@ impl Member {
         Ok(heat)
     }
 
-    /// From here on it is compared with how it is now.
-    fn set_first(&mut self) {
-        self.first = self.last.map(|last| (last, self.view.amounts.clone()));
-    }
-
     /// Continues where an earlier pilot was stopped or killed: what it promoted is ours.
     pub(super) fn restore(&mut self, process: Process, pilot: &mut Pilot<'_>) {
         let record = pilot.world.promotions(process).unwrap_or_default();
@@ -489,6 +484,7 @@ impl Member {
         let results = pilot.give_back(process, regions, stop, &mut |result| pilot_summary.count(result));
         let now = pilot.now();
         results.iter().filter(|result| result.is_done()).for_each(|result| self.remember_given_back(result.start, now));
+        self.forget_first_if_undone();
         results
     }
 

@@ -4,6 +4,7 @@
 //! [`crate::world::World`]; it never reads a clock or /proc, and can be simulated.
 
 mod activity;
+mod before;
 mod budget;
 mod client_budget;
 mod coverage;

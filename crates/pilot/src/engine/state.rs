@@ -146,13 +146,6 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
     }
 }
 
-impl Member {
-    /// Page walks a second before anything was promoted.
-    fn walks_before(&self) -> Option<f64> {
-        self.first.as_ref().filter(|_| self.acted)?.0.walks_per_second
-    }
-}
-
 fn decision_state(done: &Done, now: Instant) -> DecisionState {
     DecisionState {
         ns_ago: Nanos::from_duration(now - done.at),

@@ -96,8 +96,10 @@ fn what_is_given_back_is_no_longer_told_to_be_huge() {
         // The next plan finds all of it on huge pages.
         (0..400).for_each(|_| course.step());
         assert!(!course.target().reasons.is_empty() && course.target().walks_per_second.is_some());
+        assert!(course.target().walks_per_second_before.is_some());
         assert_eq!(course.give_back(), Ok(REGIONS));
         let told = course.target();
+        assert_eq!(told.walks_per_second_before, None, "nothing is promoted that it was before");
         assert!(told.paused && told.huge_bytes == Bytes(0) && told.promoted_bytes == Bytes(0), "{told:?}");
         let last = told.last_decisions.last().expect("it is among them");
         assert_eq!((last.done, last.reason), (DecisionResult::GivenBack, Reason::Requested));
@@ -105,6 +107,7 @@ fn what_is_given_back_is_no_longer_told_to_be_huge() {
         assert_eq!(told.walks_per_second, None, "as it walked on huge pages");
         course.state.resume(Some(course.process));
         course.promote();
+        assert!(course.target().walks_per_second_before.is_some());
         assert_eq!(course.give_back(), Ok(REGIONS), "it was promoted anew");
     });
 }
