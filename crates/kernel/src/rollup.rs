@@ -5,8 +5,8 @@
 
 use heat::units::Bytes;
 
+use crate::Malformed;
 use crate::lines::kilobytes;
-use crate::{KernelError, Malformed, Root};
 
 /// Memory mapped by entries of 2 MiB or more, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,13 +24,6 @@ pub struct Rollup {
 }
 
 impl Rollup {
-    /// Reads one process's file.
-    ///
-    /// Errors: the process has ended or is a kernel thread (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`), a malformed line.
-    pub fn read(root: &Root, pid: u32) -> Result<Self, KernelError> {
-        root.parsed(&format!("proc/{pid}/smaps_rollup"), Root::LIMIT, Self::parse)
-    }
-
     /// Parses the text of the file: a line like one of `maps`, then fields.
     ///
     /// Errors: a line after the first is not a field, or a needed one has no size such as `8 kB`.
@@ -82,12 +75,6 @@ mod tests {
         assert_eq!(Rollup::parse("").unwrap(), Rollup::default());
         assert_eq!(Rollup::parse(&format!("{text}AnonHugePages: 8 MB\n")).unwrap_err().line, 8);
         assert_eq!(Rollup::parse("rollup\nnothing\n").unwrap_err().line, 2);
-    }
-
-    #[test]
-    fn our_own_is_read() {
-        assert!(Rollup::read(&Root::host(), std::process::id()).is_ok());
-        assert!(Rollup::read(&Root::host(), 0).unwrap_err().is_gone());
     }
 
     proptest! {

@@ -20,10 +20,16 @@ pub struct SmapsMapping {
     pub resident: Bytes,
     /// Memory present, each page divided by the number of processes that have it.
     pub proportional: Bytes,
+    /// The part of present memory that belongs to no file, nor to shared memory.
+    pub anonymous: Bytes,
     /// The part of present memory that was given back by `MADV_FREE`, not written since, and not reclaimed yet.
     pub lazily_freed: Bytes,
     /// Memory mapped by entries of 2 MiB or more, hugetlb pages included.
     pub huge: Bytes,
+    /// The part of it that is shared memory on transparent huge pages.
+    pub shared_huge: Bytes,
+    /// The part of it that is a file on transparent huge pages.
+    pub file_huge: Bytes,
     /// Bytes in each page with which the kernel maps it.
     pub page_size: Bytes,
     /// Pages of a hugetlb pool that only this mapping has.
@@ -77,7 +83,16 @@ impl SmapsMapping {
             "Pss" => self.proportional = kilobytes(value)?,
             "LazyFree" => self.lazily_freed = kilobytes(value)?,
             "KernelPageSize" => self.page_size = kilobytes(value)?,
-            "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => self.huge += kilobytes(value)?,
+            "Anonymous" => self.anonymous = kilobytes(value)?,
+            "AnonHugePages" => self.huge += kilobytes(value)?,
+            "ShmemPmdMapped" => {
+                self.shared_huge = kilobytes(value)?;
+                self.huge += self.shared_huge;
+            }
+            "FilePmdMapped" => {
+                self.file_huge = kilobytes(value)?;
+                self.huge += self.file_huge;
+            }
             "Private_Hugetlb" => {
                 self.hugetlb_private = kilobytes(value)?;
                 self.huge += self.hugetlb_private;
@@ -106,6 +121,7 @@ Size:                132 kB
 KernelPageSize:        4 kB
 Rss:                  20 kB
 Pss:                  12 kB
+Anonymous:            16 kB
 LazyFree:              8 kB
 AnonHugePages:      2048 kB
 Private_Hugetlb:    4096 kB
@@ -113,6 +129,8 @@ THPeligible:           0
 VmFlags: rd wr mr mw me ac nh
 7f0000000000-7f0000001000 rw-s 00000000 00:01 7 /memfd:Size: (deleted)
 Rss:                   0 kB
+ShmemPmdMapped:     2048 kB
+FilePmdMapped:      8192 kB
 VmFlags: rd wr sh mr mw me ms sd
 ";
 
@@ -123,6 +141,9 @@ VmFlags: rd wr sh mr mw me ms sd
         let heap = &mappings[0];
         assert_eq!(heap.line.range, AddressRange { start: Address(0x555d5b10b000), end: Address(0x555d5b12c000) });
         assert_eq!((heap.resident, heap.lazily_freed, heap.huge), (Bytes(20 << 10), Bytes(8 << 10), Bytes(6 << 20)));
+        assert_eq!((heap.anonymous, heap.shared_huge, heap.file_huge), (Bytes(16 << 10), Bytes(0), Bytes(0)));
+        assert_eq!((mappings[1].shared_huge, mappings[1].file_huge), (Bytes(2 << 20), Bytes(8 << 20)));
+        assert_eq!(mappings[1].huge, Bytes(10 << 20));
         assert_eq!((heap.proportional, mappings[1].proportional), (Bytes(12 << 10), Bytes(0)));
         assert_eq!((heap.page_size, heap.hugetlb_private + heap.hugetlb_shared), (Bytes(4 << 10), Bytes(4 << 20)));
         assert_eq!((heap.flags, mappings[1].flags), (vm_flags::NOHUGEPAGE, vm_flags::SHARED));
@@ -131,7 +152,7 @@ VmFlags: rd wr sh mr mw me ms sd
 
     #[test]
     fn a_malformed_line_is_named() {
-        for (line, text) in [(1, "Rss: 8 kB\n"), (14, &format!("{TEXT}Rss: 8 MB\n")), (14, &format!("{TEXT}nothing\n"))]
+        for (line, text) in [(1, "Rss: 8 kB\n"), (17, &format!("{TEXT}Rss: 8 MB\n")), (17, &format!("{TEXT}nothing\n"))]
         {
             assert_eq!(parse(text).unwrap_err().line, line, "{text}");
         }

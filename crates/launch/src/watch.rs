@@ -9,12 +9,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use heat::PageSizes;
-use heat::units::{Address, Bytes, HUGE_PAGE};
+use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE};
 use hugepilot_os::placement::CountsFile;
 use hugepilot_os::stop::Stop;
 use kernel::maps::{self, Line};
 use kernel::process::{ProcessStatus, descendants, thread_cpu_time};
-use kernel::rollup::Rollup;
 use kernel::smaps::{self, SmapsMapping};
 use kernel::{Root, hugetlb};
 use serde::Serialize;
@@ -45,7 +44,8 @@ pub struct TreeSample {
     /// Of these, processes with transparent huge pages disabled, by themselves or by a parent.
     #[serde(skip)]
     pub switched_off: usize,
-    /// Eligible memory: private and shared memory, rounded down to whole huge pages per process, and files on huge pages.
+    /// Eligible memory: private and shared memory in mappings that hold a whole page of the kind, rounded down to whole huge pages per process, and files
+    /// on huge pages.
     #[serde(rename = "could_be_huge_bytes")]
     pub could: Bytes,
     /// Memory on transparent huge pages; on smaller ones, too, where these were requested.
@@ -115,21 +115,65 @@ impl TreeSample {
     }
 }
 
+/// What a process's mappings hold.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mapped {
+    /// Memory of each kind on transparent huge pages.
+    private: Bytes,
+    shared: Bytes,
+    file: Bytes,
+    /// A pool's pages that no other process has, and others.
+    reserved: Bytes,
+    reserved_shared: Bytes,
+    /// Private and shared memory present in mappings that hold no whole page of the kind.
+    small_private: Bytes,
+    small_shared: Bytes,
+}
+
+impl Mapped {
+    fn of(mappings: &[SmapsMapping], page: Bytes) -> Self {
+        let mut sum = Self::default();
+        for mapping in mappings {
+            let pooled = mapping.hugetlb_private + mapping.hugetlb_shared;
+            sum.private += mapping.huge.saturating_sub(mapping.shared_huge + mapping.file_huge + pooled);
+            sum.shared += mapping.shared_huge;
+            sum.file += mapping.file_huge;
+            sum.reserved += mapping.hugetlb_private;
+            sum.reserved_shared += mapping.hugetlb_shared;
+            if !holds_whole_page(mapping.line.range, page) {
+                sum.small_private += mapping.anonymous;
+                // Shared memory can be written, and what is mapped of files mostly cannot.
+                let is_shared = mapping.line.shared && mapping.line.writable;
+                sum.small_shared += if is_shared { mapping.resident } else { Bytes(0) };
+            }
+        }
+        sum
+    }
+}
+
+/// Whether an aligned page of this size is in the range.
+fn holds_whole_page(range: AddressRange, page: Bytes) -> bool {
+    range.start.0.checked_next_multiple_of(page.0).is_some_and(|start| start + page.0 <= range.end.0)
+}
+
 impl Tally {
     /// Adds a process, whose memory could be on pages of this size.
-    fn add(&mut self, status: &ProcessStatus, rollup: &Rollup, page: Bytes) {
+    fn add(&mut self, status: &ProcessStatus, mapped: &Mapped, page: Bytes) {
         let Self { sample, shared: most } = self;
-        let whole = |resident: Bytes| Bytes(resident.0 - resident.0 % page.0);
+        let whole = |resident: Bytes, small: Bytes| {
+            let resident = resident.saturating_sub(small);
+            Bytes(resident.0 - resident.0 % page.0)
+        };
         // The two files are read at different times.
-        let private = whole(status.rss_anon).max(rollup.anonymous);
-        let shared = whole(status.rss_shmem).max(rollup.shared);
-        let counts = private + shared + rollup.file + rollup.reserved + rollup.reserved_shared > Bytes(0);
+        let private = whole(status.rss_anon, mapped.small_private).max(mapped.private);
+        let shared = whole(status.rss_shmem, mapped.small_shared).max(mapped.shared);
+        let counts = private + shared + mapped.file + mapped.reserved + mapped.reserved_shared > Bytes(0);
         sample.processes += usize::from(counts);
         sample.switched_off += usize::from(counts && status.thp_enabled == Some(false));
-        let file = raise(&mut most.file, rollup.file);
-        let reserved = rollup.reserved + raise(&mut most.reserved, rollup.reserved_shared);
+        let file = raise(&mut most.file, mapped.file);
+        let reserved = mapped.reserved + raise(&mut most.reserved, mapped.reserved_shared);
         sample.could += private + raise(&mut most.could, shared) + file + reserved;
-        sample.transparent += rollup.anonymous + raise(&mut most.transparent, rollup.shared) + file;
+        sample.transparent += mapped.private + raise(&mut most.transparent, mapped.shared) + file;
         sample.reserved += reserved;
     }
 
@@ -194,17 +238,14 @@ fn sample(root: &Root, pid: u32, pages: PageKind, placed: Option<&[Range<u64>]>)
     let mut tally = Tally { sample, ..Tally::default() };
     let family = descendants(root, pid).unwrap_or_default();
     let mut any = false;
-    let counts_smaller = matches!(pages, PageKind::Smaller(_));
+    let (page, counts_smaller) = (pages.size().min(Bytes(HUGE_PAGE)), matches!(pages, PageKind::Smaller(_)));
     for process in family.into_iter().chain([pid]) {
-        let (status, rollup) = (ProcessStatus::read(root, process), Rollup::read(root, process));
-        if let (Ok(status), Ok(rollup)) = (status, rollup) {
+        let (status, mappings) = (ProcessStatus::read(root, process), smaps::read(root, process));
+        if let (Ok(status), Ok(mappings)) = (status, mappings) {
             any = true;
-            tally.add(&status, &rollup, pages.size().min(Bytes(HUGE_PAGE)));
+            tally.add(&status, &Mapped::of(&mappings, page), page);
             if let Some(placed) = placed.filter(|placed| !placed.is_empty()) {
-                match smaps::read(root, process) {
-                    Ok(mappings) => tally.add_placed(&mappings, placed),
-                    Err(_) => tally.sample.placed = None,
-                }
+                tally.add_placed(&mappings, placed);
             }
             if let Some(smaller) = counts_smaller.then(|| on_smaller_pages(root, process)).flatten() {
                 tally.add_smaller(smaller);
@@ -294,26 +335,48 @@ mod tests {
         let status = ProcessStatus { rss_anon: Bytes(5 << 20), rss_shmem: Bytes(2 << 20), ..ProcessStatus::default() };
         let huge = |number: u64| Bytes(number * HUGE_PAGE);
         let mut tally = Tally::default();
-        tally.add(&status, &Rollup { anonymous: huge(2), reserved: huge(4), ..Rollup::default() }, Bytes(HUGE_PAGE));
+        tally.add(&status, &Mapped { private: huge(2), reserved: huge(4), ..Mapped::default() }, Bytes(HUGE_PAGE));
         assert_eq!((tally.sample.processes, tally.sample.could, tally.sample.huge()), (1, huge(7), huge(6)));
         let small = ProcessStatus { rss_anon: Bytes(1 << 20), ..ProcessStatus::default() };
-        tally.add(&small, &Rollup::default(), Bytes(HUGE_PAGE));
+        tally.add(&small, &Mapped::default(), Bytes(HUGE_PAGE));
         assert_eq!((tally.sample.processes, tally.sample.could), (1, huge(7)));
-        tally.add(&ProcessStatus { thp_enabled: Some(false), ..status }, &Rollup::default(), Bytes(HUGE_PAGE));
-        tally.add(&ProcessStatus { thp_enabled: Some(false), ..small.clone() }, &Rollup::default(), Bytes(HUGE_PAGE));
+        tally.add(&ProcessStatus { thp_enabled: Some(false), ..status }, &Mapped::default(), Bytes(HUGE_PAGE));
+        tally.add(&ProcessStatus { thp_enabled: Some(false), ..small.clone() }, &Mapped::default(), Bytes(HUGE_PAGE));
         assert_eq!((tally.sample.processes, tally.sample.switched_off), (2, 1));
         let before = tally.sample;
         for shared in [1, 3, 2] {
-            let rollup = Rollup { shared: huge(shared), reserved_shared: huge(10 * shared), ..Rollup::default() };
-            tally.add(&ProcessStatus { rss_shmem: huge(4), ..small.clone() }, &rollup, Bytes(HUGE_PAGE));
+            let mapped = Mapped { shared: huge(shared), reserved_shared: huge(10 * shared), ..Mapped::default() };
+            tally.add(&ProcessStatus { rss_shmem: huge(4), ..small.clone() }, &mapped, Bytes(HUGE_PAGE));
         }
         let more = |of: fn(&TreeSample) -> Bytes| of(&tally.sample).saturating_sub(of(&before));
         assert_eq!((more(|all| all.transparent), more(|all| all.reserved)), (huge(3), huge(30)), "once, and not six");
         assert_eq!(more(|all| all.could), huge(3 + 30), "one could be huge before");
         // More was mapped between the two reads.
         let mut late = Tally::default();
-        late.add(&small, &Rollup { anonymous: huge(2), ..Rollup::default() }, Bytes(HUGE_PAGE));
+        late.add(&small, &Mapped { private: huge(2), ..Mapped::default() }, Bytes(HUGE_PAGE));
         assert_eq!((late.sample.could, late.sample.huge()), (huge(2), huge(2)));
+    }
+
+    #[test]
+    fn mappings_that_hold_no_whole_page_do_not_count() {
+        let mapping = |start: u64, len: u64, kind: &str| {
+            let (start, end) = ((1 << 30) + (start << 10), (1 << 30) + ((start + len) << 10));
+            let anonymous = if kind == "rw-p" { len } else { 0 };
+            format!("{start:x}-{end:x} {kind} 0 0:1 7\nRss: {len} kB\nAnonymous: {anonymous} kB\n")
+        };
+        let text =
+            [mapping(0, 32, "rw-p"), mapping(100, 96, "rw-p"), mapping(256, 64, "rw-p"), mapping(512, 32, "rw-s")];
+        let could = |page: u64, rows: &[String]| {
+            let mapped = Mapped::of(&smaps::parse(&rows.concat()).unwrap(), Bytes(page << 10));
+            let status =
+                ProcessStatus { rss_anon: Bytes(192 << 10), rss_shmem: Bytes(32 << 10), ..ProcessStatus::default() };
+            let mut tally = Tally::default();
+            tally.add(&status, &mapped, Bytes(page << 10));
+            (tally.sample.processes, tally.sample.could.0 >> 10)
+        };
+        assert_eq!(could(16, &text), (1, 192 + 32));
+        assert_eq!(could(64, &text), (1, 128), "32 KiB do not fit, twice");
+        assert_eq!(could(128, &text), (0, 0), "nor do 96 and 64");
     }
 
     #[test]
