@@ -66,7 +66,7 @@ impl Promotable {
     }
 }
 
-/// Whether other processes have the shared memory that can be promoted. Of what this one has not touched, its children have populated it.
+/// Whether other processes have the shared memory that can be promoted. What is resident and this process has not touched, its children populated.
 fn others_have_it(process: Process, heat: &Heat, children: bool) -> anyhow::Result<bool> {
     if children && heat.promotable_here(&BTreeSet::new()) > heat.rss {
         return Ok(true);

@@ -266,8 +266,16 @@ mod tests {
             Expectation { regions: 2, growth: Bytes(0), elapsed: times, max_slowdown: slowdown, longest_stall: times };
         let told = |expectation| {
             let (forecast, family) = (Forecast::Idle, Family::alone(Bytes(0), Bytes(0)));
-            let (clearing, basis, doubt) = (None, None, None);
-            plan(&PlanReport { plan: &mixed_plan(), family, clearing, forecast, basis, doubt, expectation })
+            plan(&PlanReport {
+                plan: &mixed_plan(),
+                family,
+                growth_limit: growth_limit(),
+                clearing: None,
+                forecast,
+                basis: None,
+                doubt: None,
+                expectation,
+            })
         };
         let text = told(Some(expectation));
         let nevertheless =
