@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use heat::PageSizes;
-use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE};
+use heat::units::{Address, Bytes, HUGE_PAGE};
 use hugepilot_os::placement::CountsFile;
 use hugepilot_os::stop::Stop;
 use kernel::maps::{self, Line};
@@ -44,7 +44,7 @@ pub struct TreeSample {
     /// Of these, processes with transparent huge pages disabled, by themselves or by a parent.
     #[serde(skip)]
     pub switched_off: usize,
-    /// Eligible memory: private and shared memory in mappings that hold a whole page of the kind, rounded down to whole huge pages per process, and files
+    /// Eligible memory: private and shared memory in mappings as large as a page of the kind, rounded down to whole huge pages per process, and files
     /// on huge pages.
     #[serde(rename = "could_be_huge_bytes")]
     pub could: Bytes,
@@ -125,7 +125,7 @@ struct Mapped {
     /// A pool's pages that no other process has, and others.
     reserved: Bytes,
     reserved_shared: Bytes,
-    /// Private and shared memory present in mappings that hold no whole page of the kind.
+    /// Private and shared memory present in mappings that are smaller than a page of the kind.
     small_private: Bytes,
     small_shared: Bytes,
 }
@@ -140,7 +140,7 @@ impl Mapped {
             sum.file += mapping.file_huge;
             sum.reserved += mapping.hugetlb_private;
             sum.reserved_shared += mapping.hugetlb_shared;
-            if !holds_whole_page(mapping.line.range, page) {
+            if mapping.line.range.len() < page {
                 sum.small_private += mapping.anonymous;
                 // Shared memory can be written, and what is mapped of files mostly cannot.
                 let is_shared = mapping.line.shared && mapping.line.writable;
@@ -149,11 +149,6 @@ impl Mapped {
         }
         sum
     }
-}
-
-/// Whether an aligned page of this size is in the range.
-fn holds_whole_page(range: AddressRange, page: Bytes) -> bool {
-    range.start.0.checked_next_multiple_of(page.0).is_some_and(|start| start + page.0 <= range.end.0)
 }
 
 impl Tally {
@@ -358,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_that_hold_no_whole_page_do_not_count() {
+    fn mappings_smaller_than_a_page_do_not_count() {
         let mapping = |start: u64, len: u64, kind: &str| {
             let (start, end) = ((1 << 30) + (start << 10), (1 << 30) + ((start + len) << 10));
             let anonymous = if kind == "rw-p" { len } else { 0 };

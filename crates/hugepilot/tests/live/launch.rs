@@ -34,6 +34,8 @@ crate::trials!(
 
 /// Memory that the allocator of a program under test hands out.
 const SIZE: u64 = 128 << 20;
+/// Advice from glibc splits the heap into mappings, of which some are smaller than 2 MiB.
+const MOST: u64 = SIZE - (4 << 20);
 
 /// A program that allocates, and waits to be observed.
 const STEPS: &str = "malloc=128M be-scanned";
@@ -71,7 +73,7 @@ fn a_heap_is_on_transparent_huge_pages_from_the_start() {
     let (ran, launch) = launch("--pages thp --heap --require 90", STEPS);
     assert!(ran.status.success(), "{ran:?}");
     assert!(percent(&launch) >= 90.0 && by_the_allocator(&launch) >= SIZE / 10 * 9, "{launch}");
-    assert!(number(&launch["largest"], "could_be_huge_bytes") >= SIZE && launch["met"] == true, "{launch}");
+    assert!(number(&launch["largest"], "could_be_huge_bytes") >= MOST && launch["met"] == true, "{launch}");
     assert_eq!((&launch["pages"], list(&launch, "obstacles").len()), (&Value::from("thp"), 0), "{launch}");
     assert!(ran.stderr.contains("hugepilot: GLIBC_TUNABLES=glibc.malloc.hugetlb=1"), "{ran:?}");
     assert!(ran.stderr.contains("that could be huge") && ran.stderr.contains("heap (glibc.malloc.hugetlb)"), "{ran:?}");
@@ -203,7 +205,7 @@ fn children_are_counted_too() {
     let (ran, launch) = launch_command("--pages thp --heap", words.into_iter());
     assert!(ran.status.success(), "{ran:?}");
     let largest = &launch["largest"];
-    assert!(number(largest, "could_be_huge_bytes") >= 2 * SIZE && number(largest, "processes") >= 2, "{launch}");
+    assert!(number(largest, "could_be_huge_bytes") >= 2 * MOST && number(largest, "processes") >= 2, "{launch}");
     assert!(percent(&launch) >= 90.0, "{launch}");
 }
 
