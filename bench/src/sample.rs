@@ -65,8 +65,8 @@ pub fn exact_memory(pid: u32, held: &HeldBytes) -> Result<ProgramMemory> {
     let rollup = Rollup::parse(&text).with_context(|| format!("cannot read {path}"))?;
     Ok(ProgramMemory {
         // The kernel does not count a pool's pages as resident.
-        rss_bytes: field(&text, "Rss:") + rollup.pooled().0,
-        huge_bytes: (rollup.transparent() + rollup.pooled()).0,
+        rss_bytes: field(&text, "Rss:") + rollup.reserved.0,
+        huge_bytes: (rollup.transparent() + rollup.reserved).0,
         ..cheap_memory(pid, 0, held)?
     })
 }

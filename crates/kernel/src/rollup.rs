@@ -17,10 +17,8 @@ pub struct Rollup {
     pub shared: Bytes,
     /// Files on transparent huge pages.
     pub file: Bytes,
-    /// A pool's pages (hugetlb) that no other process has; resident memory does not include them.
+    /// A pool's pages (hugetlb), which resident memory does not include.
     pub reserved: Bytes,
-    /// A pool's pages that other processes have, too.
-    pub reserved_shared: Bytes,
 }
 
 impl Rollup {
@@ -36,18 +34,12 @@ impl Rollup {
                 "AnonHugePages" => &mut rollup.anonymous,
                 "ShmemPmdMapped" => &mut rollup.shared,
                 "FilePmdMapped" => &mut rollup.file,
-                "Private_Hugetlb" => &mut rollup.reserved,
-                "Shared_Hugetlb" => &mut rollup.reserved_shared,
+                "Shared_Hugetlb" | "Private_Hugetlb" => &mut rollup.reserved,
                 _ => continue,
             };
             *field += kilobytes(value.trim()).ok_or_else(malformed)?;
         }
         Ok(rollup)
-    }
-
-    /// A pool's pages, whoever else has them.
-    pub fn pooled(&self) -> Bytes {
-        self.reserved + self.reserved_shared
     }
 
     /// Memory on transparent huge pages.
@@ -69,8 +61,7 @@ mod tests {
                     FilePmdMapped:         8 kB\nShared_Hugetlb:        1 kB\nPrivate_Hugetlb:    2047 kB\n";
         let rollup = Rollup::parse(text).unwrap();
         let mebibytes = |number: u64| Bytes(number << 20);
-        assert_eq!((rollup.anonymous, rollup.shared), (mebibytes(2), mebibytes(4)));
-        assert_eq!((rollup.reserved, rollup.pooled()), (Bytes(2047 << 10), mebibytes(2)));
+        assert_eq!((rollup.anonymous, rollup.shared, rollup.reserved), (mebibytes(2), mebibytes(4), mebibytes(2)));
         assert_eq!(rollup.transparent(), mebibytes(6) + Bytes(8 << 10));
         assert_eq!(Rollup::parse("").unwrap(), Rollup::default());
         assert_eq!(Rollup::parse(&format!("{text}AnonHugePages: 8 MB\n")).unwrap_err().line, 8);
