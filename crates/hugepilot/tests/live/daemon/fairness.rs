@@ -13,8 +13,11 @@ crate::trials!(
     sparse_memory_is_kept_if_told_so,
 );
 
-/// A budget large enough for one of two programs.
-const RULES: &str = "max-huge = '64M'\nfairness = 'share'\n[[target]]\nname = 'hpt-share-*'\n";
+/// What each of two programs maps. A third of half of it, in base pages, is more than the TLB of any server holds; it would seem idle otherwise.
+const EACH: u64 = 160 * MIB;
+
+/// A budget large enough for one of the two.
+const RULES: &str = "max-huge = '160M'\nfairness = 'share'\n[[target]]\nname = 'hpt-share-*'\n";
 
 fn start(folder: &Path, name: &str, steps: &str) -> Program {
     Program::command(&mut named(folder, name, steps))
@@ -27,13 +30,13 @@ fn a_late_starter_gets_its_share_and_more_once_the_other_rests() {
         let daemon = Daemon::start(RULES);
         let rest = folder.path().join(format!("{}-rests", order[0]));
         let begin = |rule: &str, then: &str| {
-            start(folder.path(), &format!("hpt-share-{}", &rule[..3]), &format!("map=64M fill ready {then}"))
+            start(folder.path(), &format!("hpt-share-{}", &rule[..3]), &format!("map=160M fill ready {then}"))
         };
         let mut early = begin(order[0], &format!("read-until={},{} sleep=300s", rest.display(), order[0]));
-        wait_until_huge(&early, 60 * MIB);
+        wait_until_huge(&early, EACH / 10 * 9);
         let mut late = begin(order[1], &format!("read={}", order[1]));
         let came = Instant::now();
-        let share = 64 * MIB * 2 / 5..=64 * MIB * 3 / 5;
+        let share = EACH / 5 * 2..=EACH / 5 * 3;
         let fair = || share.contains(&late.huge_bytes()) && share.contains(&early.huge_bytes());
         wait_until("a fair share", fair);
         assert!(came.elapsed() < Duration::from_secs(30), "{:?}", came.elapsed());
@@ -45,8 +48,8 @@ fn a_late_starter_gets_its_share_and_more_once_the_other_rests() {
         assert!(stays.count() >= 3, "it does not stay so: {}", daemon.status());
         fs::write(rest, "").expect("a file");
         // Until the one that rests is scanned again, half a minute may pass.
-        wait_for("nearly all", 2 * PATIENCE, || late.huge_bytes() >= 56 * MIB);
-        assert!(early.huge_bytes() <= 8 * MIB, "{}", daemon.status());
+        wait_for("nearly all", 2 * PATIENCE, || late.huge_bytes() >= EACH / 4 * 3);
+        assert!(early.huge_bytes() <= EACH / 4, "{}", daemon.status());
         early.assert_unharmed();
         late.assert_unharmed();
     }
