@@ -42,7 +42,8 @@ KUBE_NEEDS := etcd-server containerd runc containernetworking-plugins openssl cu
 WINDOWS_NEEDS := gcc-mingw-w64-x86-64 wine
 WINDOWS_TARGET := x86_64-pc-windows-gnu
 TEST_NEEDS := memcached redis-server gcc g++ valgrind $(VM_NEEDS)
-BENCH_NEEDS := memcached redis-server libmemcached-tools python3
+DEMO_NEEDS := memcached libmemcached-tools python3
+BENCH_NEEDS := $(DEMO_NEEDS) redis-server
 SERVER_NEEDS := postgresql mariadb-server sysbench gunicorn apache2-utils redis-tools
 PACKAGE_NEEDS := debhelper dpkg-dev python3
 # Alternatives to compare with; a missing one is left out of the comparison, which says so.
@@ -72,7 +73,7 @@ BEGAN := $(shell date +%s)
 demo: can-be-root deps-build ## memcached before and after, in a few minutes
 	cargo build --locked --release --no-default-features -p hugepilot -p hugepilot-bench \
 	  --config profile.release.package.hugepilot-bench.opt-level=1
-	@$(NEED) $(BENCH_NEEDS) || true
+	@$(NEED) $(DEMO_NEEDS) || true
 	@$(SUDO) scripts/demo $(BEGAN)
 
 .PHONY: build
