@@ -282,12 +282,12 @@ pub fn run(
     let ended = go_on(subject, rules, random, progress, &mut trial);
     let ended = match ended {
         Ok(ended) => ended,
-        Err(TrialError::TimeIsUp) => {
-            trial.elapsed = trial.elapsed.max(rules.limit);
-            TrialEnd::TimeIsUp
-        }
+        Err(TrialError::TimeIsUp) => TrialEnd::TimeIsUp,
         Err(error) => TrialEnd::Failed(error),
     };
+    if let TrialEnd::TimeIsUp = ended {
+        trial.end_as_planned(rules.limit);
+    }
     (trial, ended)
 }
 
@@ -355,6 +355,15 @@ impl Trial {
         let measured = self.windows.iter().map(|window| window.elapsed_ns).sum();
         let between = self.elapsed.saturating_sub(first).saturating_sub(measured);
         Nanos(between.0 / (self.windows.len() as u64).max(1))
+    }
+
+    fn end_as_planned(&mut self, limit: Nanos) {
+        self.elapsed = self.elapsed.max(limit);
+        self.by_cpu.end_as_planned();
+        self.by_clock.end_as_planned();
+        if let Some((_, last)) = self.course.last_mut() {
+            *last = self.by_cpu.change().unwrap_or(*last);
+        }
     }
 
     fn add(&mut self, pair: &[TrialWindow]) {

@@ -283,6 +283,24 @@ impl<F: FnMut(&mut Simulated, Arm) -> Result<(), TrialError>> UnderTrial for But
 }
 
 #[test]
+fn when_time_is_up_the_interval_is_narrower_and_after_a_signal_it_is_not() {
+    // So noisy that it is not known on the way.
+    let ended_by = |how: fn() -> TrialError| {
+        let switch = move |program: &mut Simulated, to| match program.switches {
+            12 => Err(how()),
+            _ => program.switch(to),
+        };
+        let mut subject = But { program: Simulated::new(1, 0.0, 0.3, 0.0), stuck: Nanos(0)..Nanos(0), switch };
+        let (trial, _) = run(&mut subject, &RULES, &mut fastrand::Rng::with_seed(2), &mut |_| ());
+        let (change, clock) = (trial.by_cpu.change().unwrap(), trial.by_clock.change().unwrap());
+        assert_eq!(trial.course.last().unwrap().1, change);
+        [change.half_width(), clock.half_width()]
+    };
+    let [up, stopped] = [ended_by(|| TrialError::TimeIsUp), ended_by(|| TrialError::Stopped)];
+    assert!(up.iter().zip(stopped).all(|(up, stopped)| *up < 0.8 * stopped), "{up:?} {stopped:?}");
+}
+
+#[test]
 fn a_limit_that_passes_while_memory_is_switched_ends_the_trial() {
     let program = Simulated::new(1, 0.2, 0.01, 0.0);
     let switch = |program: &mut Simulated, to| match program.switches {
@@ -303,7 +321,7 @@ fn a_window_in_which_nothing_was_done_is_prolonged_and_no_more_than_three_times(
             But { program: Simulated::new(1, 0.2, 0.01, 0.0), stuck, switch: |program, to| program.switch(to) };
         run(&mut subject, &RULES, &mut fastrand::Rng::with_seed(2), &mut |_| ()).1
     };
-    assert!(matches!(end_of(7), TrialEnd::Known), "{:?}", end_of(7));
+    assert!(matches!(end_of(7), TrialEnd::Known | TrialEnd::TimeIsUp), "{:?}", end_of(7));
     assert!(matches!(end_of(300), TrialEnd::Failed(TrialError::NoWork(..))), "{:?}", end_of(300));
 }
 
