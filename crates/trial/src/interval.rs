@@ -61,8 +61,8 @@ impl PairedDifferences {
         self.logarithms.push((huge / base).ln());
     }
 
-    /// Says that the time is up that was set before the first pair, so that this is the last look. Whoever ends for another reason must not say so:
-    /// not because the answer is known, nor by a signal.
+    /// Says that the time is up that was set before the first pair, so the interval is read for the last time. A trial that ends for another reason
+    /// must not say so: neither one whose answer is known nor one that a signal ended.
     pub fn end_as_planned(&mut self) {
         self.ended_as_planned = true;
     }
