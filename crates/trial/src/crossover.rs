@@ -159,7 +159,7 @@ pub struct Trial {
     pub by_cpu: PairedDifferences,
     /// Work for each second.
     pub by_clock: PairedDifferences,
-    /// The change after each pair by which it is bounded, with the time.
+    /// The change after each pair by which it is bounded, and once more when time is up, with the time.
     pub course: Vec<(Nanos, SpeedChange)>,
     /// How long it took so far.
     pub elapsed: Nanos,
@@ -361,9 +361,7 @@ impl Trial {
         self.elapsed = self.elapsed.max(limit);
         self.by_cpu.end_as_planned();
         self.by_clock.end_as_planned();
-        if let Some((_, last)) = self.course.last_mut() {
-            *last = self.by_cpu.change().unwrap_or(*last);
-        }
+        self.course.extend(self.by_cpu.change().map(|change| (self.elapsed, change)));
     }
 
     fn add(&mut self, pair: &[TrialWindow]) {

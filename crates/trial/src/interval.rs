@@ -4,14 +4,14 @@
 //!
 //! A trial reads its interval after every pair and ends when it pleases. The usual 95 % interval, read so often, excludes the truth far more
 //! often than in 5 % of trials. So half of the 5 % goes to a confidence sequence: in at least 97.5 % of all trials it holds the truth after *every*
-//! pair. The other half goes to the one interval that can be foreseen: Student's, read once, when the time that was set beforehand is up. It is
-//! a third narrower.
+//! pair. The other half goes to the one reading whose moment is known beforehand, when the time that was set is up: Student's interval, which is two
+//! fifths narrower.
 //!
-//! The confidence sequence consists of the changes that a sequential t-test does not reject: the Bayes factor of the t-test with a normal prior on the effect size and
-//! the right Haar prior on the variance is a test martingale, so it exceeds 1/alpha in at most alpha of all trials (Ville). Sources: Rouder et al.,
-//! "Bayesian t tests for accepting and rejecting the null hypothesis" (2009); Hendriksen, de Heide, Grünwald, "Optional stopping with Bayes factors"
-//! (2021); Wang, Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance" (2023). It takes differences
-//! between windows to be normal; the tests have heavier tails, too.
+//! The confidence sequence consists of the changes that a sequential t-test does not reject: the Bayes factor of the t-test with a normal prior on
+//! the effect size and the right Haar prior on the variance is a test martingale, so it exceeds 1/alpha in at most alpha of all trials (Ville).
+//! Sources: Rouder et al., "Bayesian t tests for accepting and rejecting the null hypothesis" (2009); Hendriksen, de Heide, Grünwald, "Optional
+//! stopping with Bayes factors" (2021); Wang, Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance"
+//! (2023). Both take differences between windows to be normal; the tests have heavier tails, too.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ const NORMAL_AT_THE_END: f64 = 2.241403;
 /// The same for 5 %.
 const NORMAL_ONCE: f64 = 1.959964;
 
-/// Fewer pairs bound nothing at the end, either.
+/// Fewer pairs bound nothing at the end either.
 const FEWEST_AT_THE_END: usize = 4;
 
 /// The precision of the prior on the effect size: effects of about twice the noise are expected, which bounds the change from the fourth pair on and
@@ -61,7 +61,7 @@ impl PairedDifferences {
         self.logarithms.push((huge / base).ln());
     }
 
-    /// Says that the time is up that was set before the first pair, so the interval is read for the last time. A trial that ends for another reason
+    /// Records that the time set before the first pair is up, so that this is the last reading. A trial that ends for another reason
     /// must not say so: neither one whose answer is known nor one that a signal ended.
     pub fn end_as_planned(&mut self) {
         self.ended_as_planned = true;
@@ -98,12 +98,13 @@ impl PairedDifferences {
         SpeedChange { estimate: of(mean), low: of(mean - half), high: of(mean + half) }
     }
 
-    /// How many pairs should bring the interval of a trial that ends as planned within `half` of the estimate, if they go on differing as they do;
-    /// None if more than a million.
-    pub fn pairs_for(&self, half: f64) -> Option<usize> {
+    /// With how many pairs a trial that ends as planned should have a change that is `enough`, if they go on differing as they do; None if with more
+    /// than a million.
+    pub fn pairs_until(&self, enough: impl Fn(&SpeedChange) -> bool) -> Option<usize> {
         let deviation = self.deviation()?;
-        let is_enough = |pairs: usize| half_width_at_the_end(pairs, deviation).is_some_and(|reached| reached <= half);
-        (self.pairs()..1_000_000).step_by(self.pairs().max(1).div_ceil(10)).find(|&pairs| is_enough(pairs))
+        let change_of = |pairs: usize| Some(self.within(half_width_at_the_end(pairs, deviation)?));
+        let is_enough = |&pairs: &usize| change_of(pairs).is_some_and(|change| enough(&change));
+        (self.pairs()..1_000_000).step_by(self.pairs().max(1).div_ceil(10)).find(is_enough)
     }
 
     fn mean(&self) -> f64 {
@@ -182,8 +183,10 @@ mod tests {
         assert_eq!((half_width_on_the_way(3, 1.0), half_width_at_the_end(3, 1.0)), (None, None));
         let mut pairs = PairedDifferences::default();
         (0..10).for_each(|pair| pairs.add(1.0 + 0.1 * f64::from(pair % 2), 1.0));
-        let needed = pairs.pairs_for(0.02).unwrap();
-        assert!(half_width_at_the_end(needed, pairs.deviation().unwrap()).unwrap() <= 0.02 && needed > 10, "{needed}");
+        let needed = pairs.pairs_until(|change| change.half_width() <= 0.02).unwrap();
+        let half = half_width_at_the_end(needed, pairs.deviation().unwrap()).unwrap();
+        assert!(pairs.within(half).half_width() <= 0.02 && needed > 10, "{needed}");
+        assert_eq!(pairs.pairs_until(|_| false), None);
         let on_the_way = pairs.change().unwrap();
         pairs.end_as_planned();
         let at_the_end = pairs.change().unwrap();

@@ -37,7 +37,8 @@ pub enum TrialVerdict {
         change: Option<SpeedChange>,
         /// How much pairs of windows differ from each other, as a share of the speed; None of fewer than two.
         noise: Option<f64>,
-        /// How long it would go on until the answer is known, if pairs go on differing as they do; None if that cannot be told, or is beyond reason.
+        /// How much longer its limit would have to be for an answer, if pairs go on differing as they do; None if that cannot be told, or is beyond
+        /// reason.
         more_ns: Option<Nanos>,
     },
 }
@@ -64,19 +65,17 @@ pub fn judge(pairs: &PairedDifferences, precision: Option<f64>, elapsed: Nanos) 
         Some(change) if is_none(&change, margin) => TrialVerdict::NoChange { change },
         _ => {
             let noise = pairs.deviation().map(|deviation| deviation.exp() - 1.0);
-            TrialVerdict::Unknown { change, noise, more_ns: more(pairs, change, margin, elapsed) }
+            let answers = |change: &SpeedChange| excludes_none(change) || is_none(change, margin);
+            let more_ns = change.and_then(|_| time_until(pairs, answers, elapsed));
+            TrialVerdict::Unknown { change, noise, more_ns }
         }
     }
 }
 
-/// The time until an interval around the estimate excludes 0, or lies near it.
-fn more(pairs: &PairedDifferences, change: Option<SpeedChange>, margin: f64, elapsed: Nanos) -> Option<Nanos> {
-    time_until(pairs, change?.estimate.abs().max(margin), elapsed)
-}
-
-/// How much longer a trial with these pairs, which took `elapsed`, would take until the change is known to within `half`; None if that is beyond reason.
-pub fn time_until(pairs: &PairedDifferences, half: f64, elapsed: Nanos) -> Option<Nanos> {
-    let needed = pairs.pairs_for(half)?;
+/// How much longer the limit of a trial with these pairs, which took `elapsed`, would have to be for a change that is `enough`; None if that is beyond
+/// reason.
+pub fn time_until(pairs: &PairedDifferences, enough: impl Fn(&SpeedChange) -> bool, elapsed: Nanos) -> Option<Nanos> {
+    let needed = pairs.pairs_until(enough)?;
     let for_each = elapsed.0 as f64 / pairs.pairs() as f64;
     let longest = Nanos(24 * 3_600_000_000_000);
     let more = Nanos(((needed - pairs.pairs()) as f64 * for_each) as u64);
@@ -124,6 +123,11 @@ mod tests {
             panic!("it is not known")
         };
         assert!(change.is_some() && noise.unwrap() > 0.15 && more_ns.unwrap() > elapsed, "{noise:?} {more_ns:?}");
+        // Near 0, but not near enough: only more pairs tell.
+        let mut near = pairs_of(&[1.03, 1.0, 1.02, 0.99, 1.03, 0.99]);
+        near.end_as_planned();
+        let verdict = judge(&near, None, elapsed);
+        assert!(matches!(verdict, TrialVerdict::Unknown { more_ns: Some(more), .. } if more.0 > 0), "{verdict:?}");
         assert!(matches!(of(&[1.3]), TrialVerdict::Unknown { change: None, noise: None, more_ns: None }));
     }
 }

@@ -201,7 +201,7 @@ fn missed(report: &TrialReport, change: &SpeedChange) -> String {
     match report.rules.precision {
         Some(precision) if !is_known(change, Some(precision)) => {
             let trial = report.trial;
-            let more = match time_until(&trial.by_cpu, precision, trial.elapsed) {
+            let more = match time_until(&trial.by_cpu, |change| is_known(change, Some(precision)), trial.elapsed) {
                 Some(more) => format!("--for {}", minutes(trial.elapsed + more)),
                 None => format!("longer windows (--window {}s)", longer_window(trial).seconds().ceil()),
             };
@@ -293,7 +293,7 @@ mod tests {
                 super::trial(&TrialReport { rules: &rules, ..*report })
             })
         };
-        assert!(told(0.01).contains(", not ±1.0 %; --for 3m would tell"), "{}", told(0.01));
+        assert!(told(0.01).contains(", not ±1.0 %; --for 2m would tell"), "{}", told(0.01));
         assert!(!told(0.2).contains("would tell"), "{}", told(0.2));
     }
 

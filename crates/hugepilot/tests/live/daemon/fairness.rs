@@ -13,11 +13,11 @@ crate::trials!(
     sparse_memory_is_kept_if_told_so,
 );
 
-/// What each of two programs maps. A third of half of it, in base pages, is more than the TLB of any server holds; it would seem idle otherwise.
-const EACH: u64 = 160 * MIB;
+/// What each of two programs maps. A third of a quarter of it, in base pages, is more than the 4,096 entries of a TLB; it would seem idle otherwise.
+const EACH: u64 = 256 * MIB;
 
 /// A budget large enough for one of the two.
-const RULES: &str = "max-huge = '160M'\nfairness = 'share'\n[[target]]\nname = 'hpt-share-*'\n";
+const RULES: &str = "max-huge = '256M'\nfairness = 'share'\n[[target]]\nname = 'hpt-share-*'\n";
 
 fn start(folder: &Path, name: &str, steps: &str) -> Program {
     Program::command(&mut named(folder, name, steps))
@@ -30,10 +30,10 @@ fn a_late_starter_gets_its_share_and_more_once_the_other_rests() {
         let daemon = Daemon::start(RULES);
         let rest = folder.path().join(format!("{}-rests", order[0]));
         let begin = |rule: &str, then: &str| {
-            start(folder.path(), &format!("hpt-share-{}", &rule[..3]), &format!("map=160M fill ready {then}"))
+            start(folder.path(), &format!("hpt-share-{}", &rule[..3]), &format!("map={EACH} fill ready {then}"))
         };
         let mut early = begin(order[0], &format!("read-until={},{} sleep=300s", rest.display(), order[0]));
-        wait_until_huge(&early, EACH / 10 * 9);
+        wait_until_huge(&early, EACH / 4 * 3);
         let mut late = begin(order[1], &format!("read={}", order[1]));
         let came = Instant::now();
         let share = EACH / 5 * 2..=EACH / 5 * 3;
@@ -48,21 +48,21 @@ fn a_late_starter_gets_its_share_and_more_once_the_other_rests() {
         assert!(stays.count() >= 3, "it does not stay so: {}", daemon.status());
         fs::write(rest, "").expect("a file");
         // Until the one that rests is scanned again, half a minute may pass.
-        wait_for("nearly all", 2 * PATIENCE, || late.huge_bytes() >= EACH / 4 * 3);
+        wait_for("most of it", 2 * PATIENCE, || late.huge_bytes() >= EACH / 4 * 3);
         assert!(early.huge_bytes() <= EACH / 4, "{}", daemon.status());
         early.assert_unharmed();
         late.assert_unharmed();
     }
 }
 
-/// The part of 160 MiB that the first round promotes even if a huge page takes 10 ms. Afterwards the TLB may hold the remaining base pages, which
+/// The part of 640 MiB that the first round promotes even if a huge page takes 10 ms. Afterwards the TLB may hold the remaining base pages, which
 /// then seem idle.
 const PART: u64 = 40 * MIB;
 
 /// A daemon that lets sparse memory grow freely, and a program that uses sparse memory until the file exists: more pages than a TLB holds.
 fn with_sparse_memory(rules: &str, rest: &Path) -> (Daemon, Program, u64) {
-    // 2,560 pages: more than the TLB of any server holds; otherwise there would be next to no page walks.
-    let steps = format!("map=320M fill=sparse ready read-until={},sparse sleep=300s", rest.display());
+    // 5,120 pages: more than the 4,096 entries of a TLB; otherwise there would be next to no page walks.
+    let steps = format!("map=640M fill=sparse ready read-until={},sparse sleep=300s", rest.display());
     let program = Program::start(&steps);
     let before = program.rss();
     let daemon = Daemon::start(&format!("max-growth = '1G'\nmin-size = '1M'\n{rules}{}", target(&[&program])));
