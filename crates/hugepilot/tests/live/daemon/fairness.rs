@@ -55,14 +55,15 @@ fn a_late_starter_gets_its_share_and_more_once_the_other_rests() {
     }
 }
 
-/// The part of 640 MiB that the first round promotes even if a huge page takes 10 ms. Afterwards the TLB may hold the remaining base pages, which
+/// The part of 320 MiB that the first round promotes even if a huge page takes 10 ms. Afterwards the TLB may hold the remaining base pages, which
 /// then seem idle.
 const PART: u64 = 40 * MIB;
 
 /// A daemon that lets sparse memory grow freely, and a program that uses sparse memory until the file exists: more pages than a TLB holds.
 fn with_sparse_memory(rules: &str, rest: &Path) -> (Daemon, Program, u64) {
-    // 5,120 pages: more than the 4,096 entries of a TLB; otherwise there would be next to no page walks.
-    let steps = format!("map=640M fill=sparse ready read-until={},sparse sleep=300s", rest.display());
+    // 2,560 pages: more than most TLBs hold, and every 32nd page, so that they share few sets of a TLB that holds 4,096; otherwise there would be next
+    // to no page walks.
+    let steps = format!("map=320M fill=sparse ready read-until={},sparse sleep=300s", rest.display());
     let program = Program::start(&steps);
     let before = program.rss();
     let daemon = Daemon::start(&format!("max-growth = '1G'\nmin-size = '1M'\n{rules}{}", target(&[&program])));
