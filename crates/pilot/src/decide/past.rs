@@ -215,15 +215,16 @@ impl Past {
         self.churn.lost()
     }
 
-    /// Whether some region has been unused lately, and the next scans will tell whether it is cold.
+    /// Whether some region has been unused lately, and the next scans will tell whether it is cold and what it holds.
     pub fn is_in_doubt(&self) -> bool {
-        self.regions.values().any(|known| known.promoted && (1..COLD_AFTER as u8).contains(&known.unused))
+        let is_unclear = |known: &Known| known.unused < COLD_AFTER as u8 || known.empty.is_none();
+        self.regions.values().any(|known| known.promoted && known.unused > 0 && is_unclear(known))
     }
 
-    /// Cold regions whose contents must be known before they may be given back.
-    pub fn cold(&self) -> impl Iterator<Item = Address> {
-        let cold = self.regions.iter().filter(|(_, known)| known.promoted && known.unused >= COLD_AFTER as u8);
-        cold.map(|(&start, _)| start)
+    /// Cold regions whose contents are not known yet, and must be before they may be given back.
+    pub fn cold_and_unread(&self) -> impl Iterator<Item = Address> {
+        let is_cold = |known: &Known| known.promoted && known.unused >= COLD_AFTER as u8;
+        self.regions.iter().filter(move |(_, known)| is_cold(known) && known.empty.is_none()).map(|(&start, _)| start)
     }
 
     /// This many base pages of a region hold nothing but zeros.
@@ -330,20 +331,21 @@ mod tests {
         assert!(!past.is_in_doubt());
         scan(&mut past, 0.0);
         scan(&mut past, 0.0);
-        assert!(past.cold().count() == 0 && past.is_in_doubt());
+        assert!(past.cold_and_unread().count() == 0 && past.is_in_doubt());
         scan(&mut past, 0.0);
-        assert!(!past.is_in_doubt());
-        assert_eq!(past.cold().collect::<Vec<_>>(), [at(0)]);
+        assert!(past.is_in_doubt(), "what it holds is not known");
+        assert_eq!(past.cold_and_unread().collect::<Vec<_>>(), [at(0)]);
         assert!(!is_waste(&past), "never on accessed bits alone");
         past.inspected(at(0), 255);
-        assert!(!is_waste(&past));
+        assert!(!is_waste(&past) && !past.is_in_doubt());
+        assert_eq!(past.cold_and_unread().count(), 0, "it is read once, so that others have their turn");
         past.inspected(at(0), 256);
         assert!(is_waste(&past));
         _ = past.notice(&heat_of(vec![seen(0, None)]), Instant::now());
         assert!(!is_waste(&past), "a scan that cannot tell whether it is used");
         past.inspected(at(0), 256);
         scan(&mut past, 1.0);
-        assert!(!is_waste(&past) && past.cold().count() == 0);
+        assert!(!is_waste(&past) && past.cold_and_unread().count() == 0);
         for _ in 0..3 {
             scan(&mut past, 0.0);
         }

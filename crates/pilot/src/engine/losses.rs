@@ -4,10 +4,11 @@
 //! ([`crate::decide::Past`]).
 
 use heat::Heat;
-use heat::units::{Address, Nanos};
+use heat::units::{Address, Nanos, Pages};
 use kernel::target::Process;
 
 use crate::act::RegionResult;
+use crate::decide::HeldRegion;
 use crate::engine::member::{MOST_INSPECTED, Member};
 use crate::engine::pilot::Pilot;
 use crate::engine::pilot_summary::PilotSummary;
@@ -45,7 +46,9 @@ impl Member {
             return;
         }
         pilot_summary.counts.lost += self.note_losses(process, &heat, pilot);
-        let mut grown: Vec<_> = self.past.held().filter(|held| self.growth.contains_key(&held.start)).collect();
+        let worth_it = Pages(WORTH_RELIEF.into()).bytes();
+        let has_grown = |held: &HeldRegion| self.growth.get(&held.start).is_some_and(|&growth| growth >= worth_it);
+        let mut grown: Vec<_> = self.past.held().filter(has_grown).collect();
         grown.sort_by(|one, other| one.worth.total_cmp(&other.worth));
         let coldest: Vec<Address> = grown.iter().take(MOST_INSPECTED).map(|held| held.start).collect();
         let contents = pilot.world.empty_pages(process, &coldest);

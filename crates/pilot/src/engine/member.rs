@@ -40,8 +40,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const GROWN: f64 = 0.05;
 /// A plan that saves less than this share of all walks was hardly worth it.
 const WORTH_A_SCAN: f64 = 0.01;
-/// Regions whose contents are read in one scan: 2 MiB each, some 10 ms in all.
-pub(super) const MOST_INSPECTED: usize = 32;
+/// Regions whose contents are read in one scan: 2 MiB each, some 80 ms in all.
+pub(super) const MOST_INSPECTED: usize = 256;
 /// The assumed duration of a collapse until it is measured: with a prepared page.
 const USUAL_COLLAPSE: Nanos = Nanos(1_000_000);
 /// Counting newly walked pages may take this fraction (1/n) of what scanning may.
@@ -376,11 +376,10 @@ impl Member {
 
     /// Finds out what cold regions hold.
     fn inspect_cold_regions(&mut self, process: Process, pilot: &mut Pilot<'_>) {
-        let cold: Vec<Address> = self.past.cold().take(MOST_INSPECTED).collect();
+        let cold: Vec<Address> = self.past.cold_and_unread().take(MOST_INSPECTED).collect();
         for (&start, empty) in cold.iter().zip(pilot.world.empty_pages(process, &cold)) {
-            if let Some(empty) = empty {
-                self.past.inspected(start, empty);
-            }
+            // What cannot be read is no waste that could be told, and must not be tried in every scan.
+            self.past.inspected(start, empty.unwrap_or(0));
         }
     }
 

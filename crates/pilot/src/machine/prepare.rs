@@ -26,8 +26,8 @@ use crate::act::Times;
 use crate::machine::node::RegionNodes;
 use crate::machine::preparer::{Page, Preparer, Urgency};
 
-/// Collapses of each kind to compare.
-const COMPARED: u64 = 2;
+/// Collapses of each kind to compare: so many that one where khugepaged came first does not decide.
+const COMPARED: u64 = 3;
 /// A collapse without a prepared page that takes this many times the usual is reason to prepare: the memory that the host had backed is used up.
 const SLOW: f64 = 3.0;
 

@@ -2,12 +2,13 @@
 //!
 //! Owns: this one machine. Never touches: seeds.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
 use heat::samples::at;
-use heat::units::{Bytes, CpuShare, Slowdown};
+use heat::units::{Bytes, CpuShare, HUGE_PAGE, SizeOrShare, Slowdown};
 use hugepilot_os::stop::Stop;
 use kernel::target::Process;
 use observe::ObserveOptions;
@@ -18,11 +19,13 @@ use pilot::scope::Scope;
 use pilot::world::Promoted;
 
 use crate::machine::{Handle, Simulated};
+use crate::program::Area;
 
 const REGIONS: u64 = 20;
 
 /// One program, piloted by a fast fleet, and what happens to it.
 struct Course<'a> {
+    machine: Rc<RefCell<Simulated>>,
     fleet: Fleet,
     pilot: Pilot<'a>,
     state: SharedState,
@@ -40,14 +43,18 @@ impl Course<'_> {
         self.state.state().targets.into_iter().next().expect("a target")
     }
 
-    fn promote(&mut self) {
-        for _ in 0..2_000 {
+    fn run_until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
+        for _ in 0..20_000 {
             self.step();
-            if self.state.state().targets.first().is_some_and(|target| target.promoted_bytes > Bytes(0)) {
+            if !self.state.state().targets.is_empty() && is_true(self) {
                 return;
             }
         }
-        panic!("nothing is promoted: {:?}", self.state.state());
+        panic!("waited in vain until {what}: {:?}", self.state.state());
+    }
+
+    fn promote(&mut self) {
+        self.run_until("something is promoted", |course| course.target().promoted_bytes > Bytes(0));
     }
 
     fn give_back(&mut self) -> Result<u64, String> {
@@ -58,12 +65,12 @@ impl Course<'_> {
     }
 }
 
-fn with_a_program(test: impl FnOnce(&mut Course<'_>)) {
-    let (machine, process) = Simulated::with_one_program(REGIONS);
+fn with_a_program(regions: u64, test: impl FnOnce(&mut Course<'_>)) {
+    let (machine, process) = Simulated::with_one_program(regions);
     machine.borrow_mut().asked_back.insert(process);
     let settings = Settings {
         watch: ObserveOptions::default(),
-        allowance: Allowance::default(),
+        allowance: Allowance { max_growth: SizeOrShare::Size(Bytes(8 << 30)), ..Allowance::default() },
         max_cpu: CpuShare(0.05),
         max_slowdown: Slowdown::FAST,
     };
@@ -72,13 +79,37 @@ fn with_a_program(test: impl FnOnce(&mut Course<'_>)) {
     let rules = Rules { min_size: Bytes(1 << 20), ..Rules::default() };
     let state = SharedState::default();
     let fleet = Fleet::begin(Scope::new(Vec::new(), Vec::new()), rules, state.clone(), &mut pilot);
-    test(&mut Course { fleet, pilot, state, process });
+    test(&mut Course { machine: Rc::clone(&machine), fleet, pilot, state, process });
     assert_eq!(machine.borrow().broken, [""; 0]);
 }
 
 #[test]
+fn waste_of_gigabytes_is_given_back_within_minutes() {
+    let regions = 2_560;
+    with_a_program(regions, |course| {
+        let change = |course: &Course<'_>, each: &dyn Fn(&mut Area)| {
+            let machine = &mut *course.machine.borrow_mut();
+            let now = machine.clock;
+            let areas = machine.programs.get_mut(&course.process).expect("it runs").areas.values_mut();
+            areas.for_each(|area| {
+                each(area);
+                area.as_is_since = now;
+            });
+        };
+        let huge = |course: &Course<'_>| course.target().huge_bytes;
+        change(course, &|area| area.present = 64);
+        course.run_until("most of it is promoted", |course| huge(course) > Bytes(regions * HUGE_PAGE).share(0.9));
+        change(course, &|area| area.walks = 0.0);
+        let idle_since = course.machine.borrow().clock;
+        course.run_until("all of it is given back", |course| huge(course) == Bytes(0));
+        let took = course.machine.borrow().clock - idle_since;
+        assert!(took < Duration::from_secs(300), "{took:?}");
+    });
+}
+
+#[test]
 fn who_asks_twice_is_told_that_nothing_is_left() {
-    with_a_program(|course| {
+    with_a_program(REGIONS, |course| {
         course.promote();
         // A region that was planned, and never moved.
         let planned = (at(999), Promoted::default());
@@ -91,7 +122,7 @@ fn who_asks_twice_is_told_that_nothing_is_left() {
 
 #[test]
 fn what_is_given_back_is_no_longer_told_to_be_huge() {
-    with_a_program(|course| {
+    with_a_program(REGIONS, |course| {
         course.promote();
         // The next plan finds all of it on huge pages.
         (0..400).for_each(|_| course.step());

@@ -105,7 +105,7 @@ pub struct Calls {
 impl Simulated {
     /// With one program of so many regions, which grows within no limit.
     pub fn with_one_program(regions: u64) -> (Rc<RefCell<Self>>, Process) {
-        let rights = Rights { max_growth: None, growth_share: 1.0, max_huge: None };
+        let rights = Rights { max_growth: None, growth_share: f64::INFINITY, max_huge: None };
         let mut machine = Self::new(Rng::with_seed(1), rights);
         let process = machine.new_process();
         machine.programs.insert(process, Program::steady(process, regions, Duration::ZERO));
