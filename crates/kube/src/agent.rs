@@ -2,6 +2,7 @@
 //!
 //! Owns: when the daemon is told, and what happens while the API server or the daemon is away. Never touches: what follows from a pod.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use crate::args::AgentArgs;
 use crate::daemon_link::DaemonLink;
 use crate::engine;
 use crate::gauges::AgentGauges;
+use crate::installation::{self, Installation};
 use crate::metrics;
 use crate::node::{NodePlan, NodePods};
 use crate::pod_events::{PodEvents, event};
@@ -35,33 +37,52 @@ const RETRY: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 2_000 
 /// What a watch said, or why it did not.
 type Watched<T> = Result<Event<T>, watcher::Error>;
 
-/// Runs until SIGTERM or SIGINT. What the daemon was told stays so afterwards.
+/// Runs until SIGTERM or SIGINT. What the daemon was told stays so afterwards; where the agent's DaemonSet was deleted, nothing stays in the run
+/// directory.
 ///
 /// Errors: there is no way to the API server in the environment, or to the engine; or metrics cannot be served.
 pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
     let gauges = Arc::new(AgentGauges::default());
     let (mut end, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut installation = None;
     let followed: LocalBoxFuture<'_, ()> = match &args.engine {
         Some(engine) => engine::follow(engine, &args, Arc::clone(&gauges))?.boxed_local(),
-        None => watch_cluster(&args, Arc::clone(&gauges)).await?.boxed_local(),
+        None => {
+            let client = cluster().await?;
+            if let Some(name) = &args.daemon_set {
+                installation = Some(Installation::of(client.clone(), name.clone()).await);
+            }
+            watch_cluster(&args, client, Arc::clone(&gauges)).boxed_local()
+        }
     };
     metrics::serve(&args.metrics, gauges).await?;
     tokio::select! {
-        () = followed => Ok(()),
-        _ = end.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
+        () = followed => {},
+        _ = end.recv() => {},
+        _ = interrupt.recv() => {},
+    }
+    match installation {
+        Some(installation) if installation.is_deleted().await => installation::clear(directory(&args.socket)).await,
+        _ => Ok(()),
     }
 }
 
-/// Follows the pods of the node, for ever.
-async fn watch_cluster(args: &AgentArgs, gauges: Arc<AgentGauges>) -> anyhow::Result<impl Future<Output = ()>> {
+async fn cluster() -> anyhow::Result<Client> {
     let config = kube::Config::infer().await.context(
         "there is no API server to watch: run hugepilot-kube in a pod with a service account, or with KUBECONFIG; or without Kubernetes with --engine",
     )?;
-    let client = Client::try_from(config)?;
+    Ok(Client::try_from(config)?)
+}
+
+fn directory(socket: &Path) -> &Path {
+    socket.parent().unwrap_or(Path::new("/"))
+}
+
+/// Follows the pods of the node, for ever.
+fn watch_cluster(args: &AgentArgs, client: Client, gauges: Arc<AgentGauges>) -> impl Future<Output = ()> + use<> {
     let node = args.node.as_deref().unwrap_or_default();
     let (pods, namespaces) = (pods(&client, node), namespaces(&client));
-    Ok(Agent::new(args, client, gauges).go_on(pods, namespaces))
+    Agent::new(args, client, gauges).go_on(pods, namespaces)
 }
 
 /// The pods of one node, from the API server's cache: with thousands of nodes each list from storage counts.

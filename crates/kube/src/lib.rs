@@ -12,6 +12,7 @@ pub mod cgroup_names;
 pub mod daemon_link;
 pub mod engine;
 pub mod gauges;
+pub mod installation;
 pub mod metrics;
 pub mod node;
 pub mod pod;

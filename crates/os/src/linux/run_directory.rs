@@ -1,11 +1,13 @@
 //! `/run/hugepilot`: state that lasts until the machine is shut down.
 //!
-//! Owns: the directory, its rights, and how a file there is replaced. Never touches: what the files mean.
+//! Owns: the directory, its rights, how a file there is replaced, and how all of them go. Never touches: what the files mean.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
 
 /// The path.
 pub const RUN_DIRECTORY: &str = "/run/hugepilot";
@@ -34,6 +36,29 @@ pub fn replace_file(path: &Path, mode: u32, contents: &[u8]) -> io::Result<()> {
     fs::rename(unfinished, path)
 }
 
+/// Removes all files in it. What other programs promoted by these records can then no longer be given back by record.
+///
+/// Errors: somebody holds a lock on one of them, as a daemon and a trial do (`EWOULDBLOCK`), and then nothing is removed; or a file cannot be opened or
+/// removed (`EACCES`, `EROFS`).
+pub fn clear(directory: &Path) -> io::Result<()> {
+    let files: Vec<PathBuf> = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    // Held until all are removed.
+    let _locks: Vec<Option<File>> = files.iter().map(|path| lock_to_remove(path)).collect::<io::Result<_>>()?;
+    files.iter().try_for_each(fs::remove_file)
+}
+
+/// None: a socket, which nobody can open.
+fn lock_to_remove(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => {
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(Some(file))
+        }
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +74,20 @@ mod tests {
         }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         assert!(replace_file(&directory.path().join("missing/state.json"), 0o600, b"").is_err());
+    }
+
+    #[test]
+    fn all_of_it_goes_unless_somebody_works_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(directory.path().join("control.sock")).unwrap();
+        fs::write(directory.path().join("promoted-1-2.json"), "{}").unwrap();
+        let lock = File::create(directory.path().join("daemon.lock")).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert_eq!(clear(directory.path()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+        drop(lock);
+        clear(directory.path()).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[test]
