@@ -30,6 +30,9 @@ pub struct DaemonArgs {
     /// checks a file
     #[arg(long, conflicts_with = "config")]
     pub check: bool,
+    /// Waits at its end, for ten seconds at most, until an agent that ends with it says whether records of promotions stay
+    #[arg(long, conflicts_with = "check")]
+    pub ends_with_agent: bool,
     /// Where to listen.
     #[command(flatten)]
     pub daemon: DaemonOptions,
@@ -58,11 +61,15 @@ mod tests {
     fn every_option_arrives() {
         let parse = |line: &str| DaemonArgs::try_parse_from(line.split(' '));
         let daemon = DaemonOptions { socket: SOCKET.into() };
-        assert_eq!(parse("hugepilotd").unwrap(), DaemonArgs { config: Config::PATH.into(), check: false, daemon });
+        assert_eq!(
+            parse("hugepilotd").unwrap(),
+            DaemonArgs { config: Config::PATH.into(), check: false, ends_with_agent: false, daemon }
+        );
         let daemon = DaemonOptions { socket: "/a/b".into() };
         let given = parse("hugepilotd --config c.toml --socket /a/b").unwrap();
         assert!(parse("hugepilotd --check").unwrap().check);
-        assert_eq!(given, DaemonArgs { config: "c.toml".into(), check: false, daemon });
+        assert_eq!(given, DaemonArgs { config: "c.toml".into(), check: false, ends_with_agent: false, daemon });
+        assert!(parse("hugepilotd --ends-with-agent").unwrap().ends_with_agent);
         assert_eq!(parse("hugepilotd c.toml").unwrap_err().exit_code(), 2);
     }
 }

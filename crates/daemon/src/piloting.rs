@@ -5,14 +5,15 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use heat::TrackerKind;
 use hugepilot_os::namespaces::join_control_groups_of_init;
-use hugepilot_os::run_directory::RUN_DIRECTORY;
+use hugepilot_os::run_directory::{self, RUN_DIRECTORY};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::{Root, privilege};
-use pilot::engine::shared_state::SharedState;
+use pilot::engine::shared_state::{RecordsAtEnd, SharedState};
 use pilot::engine::{Fleet, Pilot, Rules, Settings};
 use pilot::machine::{Machine, on_this_machine, require};
 use pilot::words::{held_back, printable};
@@ -28,6 +29,8 @@ use crate::service;
 
 /// Between two steps of the loop.
 const PAUSE: Duration = Duration::from_millis(250);
+/// How long an agent that ends with the daemon may take to say what becomes of records: it asks the API server.
+const AGENT_ENDS: Duration = Duration::from_secs(10);
 /// Between two attempts to serve metrics, two searches for another daemon, and two summaries for systemd.
 const RETRY: Duration = Duration::from_secs(10);
 /// Of why a configuration was refused, so many characters are told to whoever asks.
@@ -39,7 +42,7 @@ const LONGEST_REFUSAL: usize = 500;
 pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     let config = Config::read_or_observe(&args.config)?;
     require::acting(config.tracker)?;
-    let _only_one = lock::only_one(&args.daemon.socket)?;
+    let only_one = lock::only_one(&args.daemon.socket)?;
     let stop = Stop::on(&[Signal::TERM, Signal::INT], SecondSignal::Waits)?;
     let reload = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(Signal::HUP.as_raw(), Arc::clone(&reload))?;
@@ -73,7 +76,7 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     daemon.fleet.show(&daemon.pilot);
     daemon.notice_another();
     // Start threads after that. The daemon can do without control socket and metrics, for example if /run is full or read-only.
-    let _control = ControlServer::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
+    let control = ControlServer::start(shared_state.clone(), &args.daemon.socket).inspect_err(|error| say(error)).ok();
     daemon.serve_metrics();
     say(begun(&args.config, &daemon.config));
     service::ready(&daemon.summary());
@@ -81,11 +84,35 @@ pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     let has_promoted = daemon.shared_state.state().counts.promoted > 0;
     drop(daemon);
     service::stopping();
+    let records = records_at_end(&shared_state, if args.ends_with_agent { AGENT_ENDS } else { Duration::ZERO });
+    drop((control, only_one));
+    if records == RecordsAtEnd::Remove {
+        remove_records(Path::new(RUN_DIRECTORY));
+    }
     say(match has_promoted {
         true => "stopped; what was promoted stays, and `hugepilot give-back PID` undoes it",
         false => "stopped; it had promoted nothing",
     });
     Ok(())
+}
+
+/// What is to become of the records. An agent has so much time to say so; it is told to end at the same moment.
+fn records_at_end(shared_state: &SharedState, patience: Duration) -> RecordsAtEnd {
+    let until = Instant::now() + patience;
+    loop {
+        match shared_state.records_at_end() {
+            Some(records) => return records,
+            None if Instant::now() >= until => return RecordsAtEnd::Keep,
+            None => thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn remove_records(directory: &Path) {
+    match run_directory::clear(directory) {
+        Ok(()) => say(format_args!("{} is empty now, as the agent said", directory.display())),
+        Err(error) => say(format_args!("records stay in {}: {error}", directory.display())),
+    }
 }
 
 struct Daemon<'a> {
@@ -337,6 +364,23 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         tree
+    }
+
+    #[test]
+    fn records_go_only_where_an_agent_says_so_and_its_word_is_waited_for() {
+        let state = SharedState::default();
+        assert_eq!(records_at_end(&state, Duration::ZERO), RecordsAtEnd::Keep);
+        let agent = thread::spawn({
+            let state = state.clone();
+            move || {
+                thread::sleep(2 * PAUSE);
+                state.set_records_at_end(RecordsAtEnd::Remove);
+            }
+        });
+        assert_eq!(records_at_end(&state, Duration::from_secs(60)), RecordsAtEnd::Remove);
+        agent.join().unwrap();
+        state.set_records_at_end(RecordsAtEnd::Keep);
+        assert_eq!(records_at_end(&state, Duration::from_secs(60)), RecordsAtEnd::Keep);
     }
 
     #[test]

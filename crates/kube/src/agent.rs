@@ -2,11 +2,12 @@
 //!
 //! Owns: when the daemon is told, and what happens while the API server or the daemon is away. Never touches: what follows from a pod.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use daemon::control::ControlClient;
 use futures_util::future::LocalBoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -15,6 +16,7 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
+use pilot::engine::shared_state::RecordsAtEnd;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::annotations::{Annotations, ours};
@@ -22,7 +24,7 @@ use crate::args::AgentArgs;
 use crate::daemon_link::DaemonLink;
 use crate::engine;
 use crate::gauges::AgentGauges;
-use crate::installation::{self, Installation};
+use crate::installation::Installation;
 use crate::metrics;
 use crate::node::{NodePlan, NodePods};
 use crate::pod_events::{PodEvents, event};
@@ -37,8 +39,8 @@ const RETRY: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 2_000 
 /// What a watch said, or why it did not.
 type Watched<T> = Result<Event<T>, watcher::Error>;
 
-/// Runs until SIGTERM or SIGINT. What the daemon was told stays so afterwards; where the agent's DaemonSet was deleted, nothing stays in the run
-/// directory.
+/// Runs until SIGTERM or SIGINT. What the daemon was told stays so afterwards; it also learns whether the agent's DaemonSet was deleted, and records of
+/// promotions go, too.
 ///
 /// Errors: there is no way to the API server in the environment, or to the engine; or metrics cannot be served.
 pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
@@ -49,22 +51,35 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
         Some(engine) => engine::follow(engine, &args, Arc::clone(&gauges))?.boxed_local(),
         None => {
             let client = cluster().await?;
-            if let Some(name) = &args.daemon_set {
-                installation = Some(Installation::of(client.clone(), name.clone()).await);
-            }
+            installation = args.daemon_set.as_ref().map(|name| Installation::of(client.clone(), name.clone()));
             watch_cluster(&args, client, Arc::clone(&gauges)).boxed_local()
         }
     };
     metrics::serve(&args.metrics, gauges).await?;
     tokio::select! {
         () = followed => {},
+        () = see(installation.as_ref()) => {},
         _ = end.recv() => {},
         _ = interrupt.recv() => {},
     }
     match installation {
-        Some(installation) if installation.is_deleted().await => installation::clear(directory(&args.socket)).await,
-        _ => Ok(()),
+        Some(installation) => say_what_becomes_of_records(&installation, args.socket).await,
+        None => Ok(()),
     }
+}
+
+async fn see(installation: Option<&Installation>) {
+    match installation {
+        Some(installation) => installation.see().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The daemon, which is told to end at the same moment, waits for it.
+async fn say_what_becomes_of_records(installation: &Installation, socket: PathBuf) -> anyhow::Result<()> {
+    let records = if installation.is_deleted().await { RecordsAtEnd::Remove } else { RecordsAtEnd::Keep };
+    let say = move || ControlClient::at(&socket).set_records_at_end(records);
+    Ok(tokio::task::spawn_blocking(say).await??)
 }
 
 async fn cluster() -> anyhow::Result<Client> {
@@ -72,10 +87,6 @@ async fn cluster() -> anyhow::Result<Client> {
         "there is no API server to watch: run hugepilot-kube in a pod with a service account, or with KUBECONFIG; or without Kubernetes with --engine",
     )?;
     Ok(Client::try_from(config)?)
-}
-
-fn directory(socket: &Path) -> &Path {
-    socket.parent().unwrap_or(Path::new("/"))
 }
 
 /// Follows the pods of the node, for ever.

@@ -25,8 +25,8 @@ pub struct AgentArgs {
     /// such as hugepilot.io/mode=promote
     #[arg(long, value_name = "PATH")]
     pub engine: Option<PathBuf>,
-    /// The DaemonSet of this agent, in its own namespace: where that was deleted, the agent ends by emptying the directory of
-    /// the control socket
+    /// The DaemonSet of this agent, in its own namespace: at its end the agent tells the daemon whether that was deleted, and
+    /// records of promotions go, too
     #[arg(long, value_name = "NAME", conflicts_with = "engine")]
     pub daemon_set: Option<String>,
     /// The daemon's control socket

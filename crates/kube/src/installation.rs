@@ -1,62 +1,78 @@
 //! The DaemonSet that the agent belongs to: once that is deleted, nothing of hugepilot stays on the node.
 //!
-//! Owns: finding out that it was deleted, and emptying the run directory then. Never touches: huge pages, which go with their programs.
+//! Owns: finding out whether it was deleted. Never touches: the run directory, which is the daemon's to empty.
 
-use std::io;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::time::Duration;
 
-use anyhow::Context;
-use hugepilot_os::run_directory;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::{Api, Client, Error};
 
-/// How long the API server may take to answer an agent that ends.
-const ANSWER: Duration = Duration::from_secs(5);
-/// How long the daemon, which is told to end at the same moment, may take; less than the kubelet's grace.
-const DAEMON_ENDS: Duration = Duration::from_secs(15);
-const RETRY: Duration = Duration::from_millis(100);
+/// How long the API server may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+/// A refusal may pass: only one that is repeated so often counts.
+const REFUSALS: u32 = 4;
+/// Between two questions at the end.
+const SOON: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 500 });
+/// Between two questions until the DaemonSet has been seen.
+const LATER: Duration = Duration::from_secs(30);
 
 /// The agent's own DaemonSet.
 pub struct Installation {
     sets: Api<DaemonSet>,
     name: String,
-    /// Whether it could be read when the agent began: without that right nothing follows from an answer.
-    was_seen: bool,
+    /// Whether it could once be read: without that right nothing follows from a refusal.
+    was_seen: Cell<bool>,
+}
+
+/// What the API server says of the DaemonSet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Exists,
+    Deleted,
+    /// The agent has no right to ask, which goes when hugepilot is uninstalled.
+    Refused,
+    Unknown,
 }
 
 impl Installation {
     /// The DaemonSet of this name in the agent's own namespace.
-    pub async fn of(client: Client, name: String) -> Self {
-        let sets = Api::default_namespaced(client);
-        let was_seen = answer(&sets, &name).await.is_ok_and(|is_deleted| !is_deleted);
-        Self { sets, name, was_seen }
+    pub fn of(client: Client, name: String) -> Self {
+        Self { sets: Api::default_namespaced(client), name, was_seen: Cell::new(false) }
     }
 
-    /// Whether it was deleted since. Its rights may have gone first.
+    /// Asks until the DaemonSet has been seen, and then waits for ever.
+    pub async fn see(&self) {
+        while !self.is_seen().await {
+            tokio::time::sleep(LATER).await;
+        }
+        std::future::pending().await
+    }
+
+    async fn is_seen(&self) -> bool {
+        self.was_seen.set(self.ask().await == Answer::Exists);
+        self.was_seen.get()
+    }
+
+    /// Whether it was deleted since it was seen. The agent's rights may have gone first.
     pub async fn is_deleted(&self) -> bool {
-        let is_gone = |error: Error| matches!(error, Error::Api(status) if [401, 403, 404].contains(&status.code));
-        self.was_seen && answer(&self.sets, &self.name).await.unwrap_or_else(|error| error.is_some_and(is_gone))
-    }
-}
-
-/// Whether the DaemonSet is being deleted. Errors: the API server refuses to say; None: it does not answer.
-async fn answer(sets: &Api<DaemonSet>, name: &str) -> Result<bool, Option<Error>> {
-    let found = tokio::time::timeout(ANSWER, sets.get_metadata(name)).await.map_err(|_| None)??;
-    Ok(found.metadata.deletion_timestamp.is_some())
-}
-
-/// Empties the run directory once the daemon has ended.
-///
-/// Errors: the daemon, or whoever else uses the directory, does not end; or something in it cannot be removed.
-pub async fn clear(directory: &Path) -> anyhow::Result<()> {
-    let until = Instant::now() + DAEMON_ENDS;
-    loop {
-        match run_directory::clear(directory) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
-                tokio::time::sleep(RETRY).await;
+        for _ in 0..if self.was_seen.get() { REFUSALS } else { 0 } {
+            match self.ask().await {
+                Answer::Deleted => return true,
+                Answer::Exists | Answer::Unknown => return false,
+                Answer::Refused => tokio::time::sleep(SOON).await,
             }
-            cleared => return cleared.with_context(|| format!("records stay in {}", directory.display())),
+        }
+        self.was_seen.get()
+    }
+
+    async fn ask(&self) -> Answer {
+        match tokio::time::timeout(ANSWER, self.sets.get_metadata(&self.name)).await {
+            Ok(Ok(found)) if found.metadata.deletion_timestamp.is_none() => Answer::Exists,
+            Ok(Ok(_)) => Answer::Deleted,
+            Ok(Err(Error::Api(status))) if status.code == 404 => Answer::Deleted,
+            Ok(Err(Error::Api(status))) if [401, 403].contains(&status.code) => Answer::Refused,
+            Ok(Err(_)) | Err(_) => Answer::Unknown,
         }
     }
 }
@@ -100,40 +116,22 @@ mod tests {
         (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "code": code}))
     }
 
+    /// Whether it counts as deleted after these answers, the first of which comes when the agent begins.
     async fn is_deleted(answers: &[(u16, serde_json::Value)]) -> bool {
-        Installation::of(cluster(answers), "hugepilot".to_owned()).await.is_deleted().await
+        let installation = Installation::of(cluster(answers), "hugepilot".to_owned());
+        installation.is_seen().await;
+        installation.is_deleted().await
     }
 
     #[tokio::test]
-    async fn it_is_deleted_only_where_the_api_server_says_so_or_its_rights_have_gone_with_it() {
+    async fn it_is_deleted_only_where_the_api_server_says_so_or_its_rights_are_gone_for_good() {
         let deleted = found(Some("2026-01-01T00:00:00Z"));
-        for last in [deleted.clone(), refused(404), refused(403), refused(401)] {
-            assert!(is_deleted(&[found(None), last.clone()]).await, "{last:?}");
-            assert!(
-                !is_deleted(&[refused(403), last.clone()]).await,
-                "{last:?} says nothing: it was never allowed to ask"
-            );
-        }
-        for last in [found(None), refused(500)] {
-            assert!(!is_deleted(&[found(None), last.clone()]).await, "{last:?}");
-        }
+        let refusals = |code| [found(None), refused(code), refused(code), refused(code), refused(code)];
+        assert!(is_deleted(&[found(None), deleted.clone()]).await && is_deleted(&[found(None), refused(404)]).await);
+        assert!(is_deleted(&refusals(403)).await && is_deleted(&refusals(401)).await);
+        assert!(!is_deleted(&[found(None), refused(403), found(None)]).await, "a refusal that passes");
+        assert!(!is_deleted(&[refused(403), deleted]).await, "it was never allowed to ask");
+        assert!(!is_deleted(&[found(None), found(None)]).await && !is_deleted(&[found(None), refused(500)]).await);
         assert!(!is_deleted(&[found(None)]).await, "an API server that does not answer");
-    }
-
-    #[tokio::test]
-    async fn what_the_daemon_holds_goes_once_it_has_ended() {
-        let folder = tempfile::tempdir().unwrap();
-        let record = folder.path().join("promoted-1-2.json");
-        std::fs::write(&record, "{}").unwrap();
-        let lock = std::fs::File::create(folder.path().join("daemon.lock")).unwrap();
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
-        let ends = async {
-            tokio::time::sleep(3 * RETRY).await;
-            assert!(record.exists());
-            drop(lock);
-        };
-        let (cleared, ()) = tokio::join!(clear(folder.path()), ends);
-        cleared.unwrap();
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use clap::Parser;
+use daemon::args::DaemonArgs;
 use daemon::config::Config;
 use daemon::metrics_server::MetricsPlace;
 use hugepilot_kube::args::AgentArgs;
@@ -61,6 +62,8 @@ fn start(documents: &[Value]) -> (Config, AgentArgs) {
     let config =
         of_kind(documents, "ConfigMap")["data"]["hugepilot.toml"].as_str().expect("a configuration").to_owned();
     let config = Config::parse(&config).unwrap_or_else(|mistake| panic!("{mistake}: {config}"));
+    let daemon = container(documents, "daemon");
+    DaemonArgs::try_parse_from(["hugepilotd"].into_iter().chain(words(&daemon["args"]))).expect("the daemon's options");
     let agent = container(documents, "agent");
     let args = ["hugepilot-kube", "--node=n"].into_iter().chain(words(&agent["args"]));
     (config, AgentArgs::try_parse_from(args).unwrap_or_else(|error| panic!("{error}")))
@@ -130,13 +133,18 @@ fn the_daemon_has_the_rights_of_the_unit_and_the_agent_has_none() {
 }
 
 #[test]
-fn the_agent_may_watch_pods_and_namespaces_and_tell_events_and_nothing_else() {
-    let rules = of_kind(&documents(MANIFESTS), "ClusterRole")["rules"].as_array().expect("rules").clone();
-    let may = |rule: &Value| format!("{}: {}", words(&rule["resources"]).join(","), words(&rule["verbs"]).join(","));
-    assert_eq!(
-        rules.iter().map(may).collect::<Vec<_>>(),
-        ["pods: list,watch", "namespaces: list,watch", "events: create,patch"]
-    );
+fn the_agent_may_watch_pods_and_namespaces_tell_events_and_ask_for_its_own_daemon_set() {
+    let rights = |kind| {
+        let rules = of_kind(&documents(MANIFESTS), kind)["rules"].as_array().expect("rules").clone();
+        let list = |rule: &Value, key| words(&rule[key]).join(",");
+        let may = |rule: &Value| {
+            let [resources, names, verbs] = ["resources", "resourceNames", "verbs"].map(|key| list(rule, key));
+            format!("{resources} {names}: {verbs}")
+        };
+        rules.iter().map(may).collect::<Vec<_>>()
+    };
+    assert_eq!(rights("ClusterRole"), ["pods : list,watch", "namespaces : list,watch", "events : create,patch"]);
+    assert_eq!(rights("Role"), ["daemonsets hugepilot: get"]);
 }
 
 #[test]

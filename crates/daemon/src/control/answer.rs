@@ -86,6 +86,11 @@ pub(super) fn answer(request: Request, peer: Peer, shared_state: &SharedState) -
             Err(error) => Err(error.to_string()),
         },
         Request::SetTargets(set) => set_targets(set, peer, shared_state).map(Answer::Now),
+        Request::AtEnd(_) if !peer.is_root() => Err("only root says what becomes of records".to_owned()),
+        Request::AtEnd(records) => {
+            shared_state.set_records_at_end(records);
+            Ok(Answer::Now(Reply::AtEnd { records }))
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hugepilot_os::socket::connect;
-use pilot::engine::shared_state::State;
+use pilot::engine::shared_state::{RecordsAtEnd, State};
 
 use crate::control::ControlError;
 use crate::control::capped::CappedLimit;
@@ -81,6 +81,16 @@ impl ControlClient {
     pub fn set_targets(&self, set: TargetSet) -> Result<Vec<CappedLimit>, ControlError> {
         match self.ask(Request::SetTargets(set))? {
             Reply::TargetsSet { capped, .. } => Ok(capped),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    /// Tells the daemon what becomes of the records of promotions when it ends.
+    ///
+    /// Errors: as [`ControlClient::status`]; only root may say so.
+    pub fn set_records_at_end(&self, records: RecordsAtEnd) -> Result<(), ControlError> {
+        match self.ask(Request::AtEnd(records))? {
+            Reply::AtEnd { .. } => Ok(()),
             other => Err(self.unexpected(other)),
         }
     }

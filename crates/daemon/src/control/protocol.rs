@@ -12,7 +12,7 @@
 //! An error has the version of all others, which each release of libhps can read, and beside it the version of tracking spoken here.
 
 use hps::wire::{self, Track, WireError};
-use pilot::engine::shared_state::State;
+use pilot::engine::shared_state::{RecordsAtEnd, State};
 use serde::{Deserialize, Serialize};
 
 use crate::control::capped::CappedLimit;
@@ -42,6 +42,8 @@ pub enum Request {
     Track(Track),
     /// Pilot these control groups, in place of those that the same owner set before.
     SetTargets(TargetSet),
+    /// When the daemon ends, keep the records of promotions, or remove all that it wrote below its run directory.
+    AtEnd(RecordsAtEnd),
 }
 
 /// What a client receives.
@@ -79,6 +81,11 @@ pub enum Reply {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         capped: Vec<CappedLimit>,
     },
+    /// That becomes of the records when the daemon ends.
+    AtEnd {
+        /// Kept or removed.
+        records: RecordsAtEnd,
+    },
     /// The client's process is tracked from now on; the descriptor of its list comes with this line.
     Tracked {},
     /// Nothing was done, for this reason.
@@ -109,7 +116,7 @@ pub enum RequestError {
     NewLibrary(u64),
     #[error("'give-back' needs the pid of a process: {{\"version\":1,\"command\":\"give-back\",\"pid\":4242}}")]
     WithoutPid,
-    #[error("'status' takes no pid; it tells of all targets")]
+    #[error("'status', 'keep-records' and 'remove-records' take no pid; they concern all targets")]
     WithPid,
     #[error("'track' takes a field of that name and no pid; a process is tracked only for itself")]
     WithoutTrack,
@@ -171,6 +178,8 @@ enum Command {
     GiveBack,
     Track,
     SetTargets,
+    KeepRecords,
+    RemoveRecords,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -219,7 +228,9 @@ impl Request {
             (Command::Track, ..) => Err(RequestError::WithoutTrack),
             (_, _, Some(_)) => Err(RequestError::WithTrack),
             (Command::Status, None, _) => Ok(Request::Status),
-            (Command::Status, Some(_), _) => Err(RequestError::WithPid),
+            (Command::KeepRecords, None, _) => Ok(Request::AtEnd(RecordsAtEnd::Keep)),
+            (Command::RemoveRecords, None, _) => Ok(Request::AtEnd(RecordsAtEnd::Remove)),
+            (Command::Status | Command::KeepRecords | Command::RemoveRecords, Some(_), _) => Err(RequestError::WithPid),
             (Command::Pause, pid, _) => Ok(Request::Pause(pid)),
             (Command::Resume, pid, _) => Ok(Request::Resume(pid)),
             (Command::GiveBack, Some(pid), _) => Ok(Request::GiveBack(pid)),
@@ -240,6 +251,8 @@ impl Request {
                 (owner, targets) = (Some(set.owner.clone()), Some(set.targets.clone()));
                 (Command::SetTargets, None)
             }
+            Request::AtEnd(RecordsAtEnd::Keep) => (Command::KeepRecords, None),
+            Request::AtEnd(RecordsAtEnd::Remove) => (Command::RemoveRecords, None),
         };
         line(&RequestLine { version: VERSION, command, pid, track: None, owner, targets })
     }
@@ -320,6 +333,8 @@ mod tests {
             (r#"{"version":1,"command":"give-back","pid":7}"#, Request::GiveBack(7)),
             (TRACK, Request::Track(track())),
             (SET, Request::SetTargets(set())),
+            (r#"{"version":1,"command":"keep-records"}"#, Request::AtEnd(RecordsAtEnd::Keep)),
+            (r#"{"version":1,"command":"remove-records"}"#, Request::AtEnd(RecordsAtEnd::Remove)),
         ] {
             assert_eq!(Request::parse(line.as_bytes()).unwrap(), request);
             assert_eq!(String::from_utf8(request.line()).unwrap(), format!("{line}\n"));
@@ -343,6 +358,10 @@ mod tests {
             "{\"version\":1,\"targets_set\":{\"owner\":\"a\",\"targets\":3,\"capped\":[{\"target\":2,\"limit\":\"max_huge\",\
              \"asked\":\"2G\",\"to\":\"1 GiB\",\"why\":\"so\"}]}}\n"
         );
+        assert_eq!(
+            text(Reply::AtEnd { records: RecordsAtEnd::Remove }),
+            "{\"version\":1,\"at_end\":{\"records\":\"remove\"}}\n"
+        );
         assert_eq!(text(given_back), "{\"version\":1,\"given_back\":{\"pid\":4242,\"regions\":512}}\n");
     }
 
@@ -363,7 +382,8 @@ mod tests {
             ),
             (r#"{"version":1,"command":"pause","pid":-1}"#, "expected u32"),
             (r#"{"version":1,"command":"pause","pid":1,"pid":2}"#, "duplicate field `pid`"),
-            (r#"{"version":1,"command":"status","pid":1}"#, "'status' takes no pid"),
+            (r#"{"version":1,"command":"status","pid":1}"#, "take no pid"),
+            (r#"{"version":1,"command":"remove-records","pid":1}"#, "take no pid"),
             (r#"{"version":1,"command":"give-back"}"#, "'give-back' needs the pid"),
             (r#"{"version":2,"command":"track"}"#, "'track' takes a field of that name and no pid"),
             (&TRACK.replace("\"command\"", "\"pid\":1,\"command\""), "a process is tracked only for itself"),
@@ -437,7 +457,12 @@ mod tests {
             any::<u32>().prop_map(Request::GiveBack),
             any_track().prop_map(Request::Track),
             any_set().prop_map(Request::SetTargets),
+            any_records().prop_map(Request::AtEnd),
         ]
+    }
+
+    fn any_records() -> impl Strategy<Value = RecordsAtEnd> {
+        prop_oneof![Just(RecordsAtEnd::Keep), Just(RecordsAtEnd::Remove)]
     }
 
     prop_compose! {
@@ -521,6 +546,7 @@ mod tests {
                 targets,
                 capped: Vec::new()
             }),
+            any_records().prop_map(|records| Reply::AtEnd { records }),
             ".{0,60}".prop_map(Reply::Error),
         ]
     }

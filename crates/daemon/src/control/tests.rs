@@ -18,7 +18,7 @@ use hugepilot_os::socket::receive_with;
 use kernel::Root;
 use kernel::process::ProcessStatus;
 use kernel::target::Process;
-use pilot::engine::shared_state::{SharedState, State, TargetState};
+use pilot::engine::shared_state::{RecordsAtEnd, SharedState, State, TargetState};
 use rustix::net::{RecvFlags, recv};
 use rustix::process::{Uid, geteuid};
 use tempfile::TempDir;
@@ -265,6 +265,8 @@ fn root_sets_targets_many_at_once_and_nobody_else_does() {
     };
     let refused = as_user(NOBODY, || refusal(service.client().set_targets(set("/a", 1)))).expect("root");
     assert!(refused.contains("only root may set targets"), "{refused}");
+    let refused = as_user(NOBODY, || refusal(service.client().set_records_at_end(RecordsAtEnd::Remove))).expect("root");
+    assert!(refused.contains("only root says") && service.shared_state.records_at_end().is_none(), "{refused}");
     let many = as_user(NOBODY, || service.client().set_targets(set("/a", MOST_SET)).unwrap_err().to_string());
     assert!(many.expect("root").contains("longer than 4096 bytes"));
     assert_eq!(assigned(["/a/0", "/a/1"]), None, "nothing was changed");

@@ -360,6 +360,17 @@ struct Pinned {
     assigned_anew: bool,
     /// The process that the loop works on.
     at_work: Option<Process>,
+    records_at_end: Option<RecordsAtEnd>,
+}
+
+/// What becomes of the records of promotions when the pilot ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordsAtEnd {
+    /// The next pilot continues from them.
+    Keep,
+    /// hugepilot is being uninstalled.
+    Remove,
 }
 
 impl SharedState {
@@ -469,6 +480,16 @@ impl SharedState {
     /// The requests since the last call; the loop answers each.
     pub fn take_requests(&self) -> Vec<GiveBackRequest> {
         std::mem::take(&mut self.pinned().requests)
+    }
+
+    /// What is to become of the records; the last who says so decides.
+    pub fn set_records_at_end(&self, records: RecordsAtEnd) {
+        self.pinned().records_at_end = Some(records);
+    }
+
+    /// What is to become of the records; None while nobody said so.
+    pub fn records_at_end(&self) -> Option<RecordsAtEnd> {
+        self.pinned().records_at_end
     }
 
     /// Assigns control groups in place of what this owner assigned before; nothing if that is the same. What several owners assign one group, the
