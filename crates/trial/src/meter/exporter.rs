@@ -85,6 +85,9 @@ impl ExporterMeter {
 }
 
 fn get(url: &str, request: ureq::RequestBuilder<ureq::typestate::WithoutBody>) -> Result<String, MeterError> {
+    if url.starts_with("https:") {
+        return Err(MeterError::Https { url: url.to_owned() });
+    }
     let failed = |error: ureq::Error| MeterError::Http { url: url.to_owned(), cause: error.to_string() };
     let mut response = request.config().timeout_global(Some(LONGEST)).build().call().map_err(failed)?;
     response.body_mut().with_config().limit(MOST_BYTES).read_to_string().map_err(failed)
@@ -135,6 +138,15 @@ bad{a=\"b\"} NaN
         for wrong in ["request", "bad", "down", ""] {
             assert_eq!(of_page(PAGE, wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_server_with_tls_is_refused_with_what_to_do() {
+        let refused = PrometheusServer { url: "https://prometheus:9090".to_owned() }.query("up").unwrap_err();
+        assert!(
+            matches!(refused, MeterError::Https { .. }) && refused.to_string().contains("port-forward"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -50,6 +50,11 @@ pub enum MeterError {
     EitherKind { changes: usize, readings: usize },
     #[error("{url}: {cause}")]
     Http { url: String, cause: String },
+    #[error(
+        "{url}: hugepilot reads metrics over plain HTTP only; forward the port, as by `kubectl port-forward service/prometheus 9090` or by a proxy that \
+         adds TLS and a token, and name http://localhost:9090"
+    )]
+    Https { url: String },
     #[error("{url} has no metric '{query}' with a number")]
     NoMetric { url: String, query: String },
 }

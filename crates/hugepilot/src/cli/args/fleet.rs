@@ -35,7 +35,7 @@ pub struct FleetTrialArgs {
     /// The workload, such as a Deployment, as NAMESPACE/NAME
     #[arg(value_name = "WORKLOAD", value_parser = parse_workload)]
     pub workload: WorkloadName,
-    /// The Prometheus server that has the daemons' metrics and the workload's
+    /// The Prometheus server that has the daemons' metrics and the workload's, over plain HTTP
     #[arg(long, value_name = "URL")]
     pub prometheus: String,
     /// What to compare: an expression with one series for each pod
