@@ -38,6 +38,8 @@ BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
 BROWSER := chromium
 VM_NEEDS := qemu-system-x86 busybox-static cpio jq e2fsprogs
 KERNEL_NEEDS := flex bison bc xz-utils dwarves
+# For containerd's API.
+KUBE_BUILD_NEEDS := protobuf-compiler
 KUBE_NEEDS := etcd-server containerd runc containernetworking-plugins openssl curl podman redis-server redis-tools memcached python3
 WINDOWS_NEEDS := gcc-mingw-w64-x86-64 wine
 WINDOWS_TARGET := x86_64-pc-windows-gnu
@@ -138,6 +140,7 @@ vm-unit: deps-build deps-test ## the unit under systemd, on Debian's kernel in Q
 
 .PHONY: image
 image: deps-build ## the container image of hugepilotd and hugepilot-kube, without a container engine; its last line says where
+	@$(NEED) $(KUBE_BUILD_NEEDS)
 	@scripts/image "$$(scripts/static-programs)"
 
 .PHONY: sbom
@@ -148,6 +151,7 @@ sbom: deps-rust ## what is linked into the programs of the image, as CycloneDX h
 
 .PHONY: kube-test
 kube-test: deps-build ## the agent's own tests, then containers under Podman, and a real Kubernetes of one node with the chart, here; needs root and Go, and at first a quarter of an hour to build it
+	@$(NEED) $(KUBE_BUILD_NEEDS)
 	cargo clippy --locked -p hugepilot-kube --all-targets -- -D warnings
 	cargo test --locked -p hugepilot-kube
 	cargo build --locked --release -p hugepilot

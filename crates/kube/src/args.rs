@@ -13,16 +13,16 @@ use heat::units::Slowdown;
 
 use crate::annotations::{PodSettings, parse_pod_mode};
 
-/// Tells hugepilotd which pods of a Kubernetes node to pilot, by annotations such as hugepilot.io/mode: promote; or which containers of Docker or
-/// Podman, by labels
+/// Tells hugepilotd which pods of a Kubernetes node to pilot, by annotations such as hugepilot.io/mode: promote; or which containers of Docker,
+/// Podman or containerd, by labels
 #[derive(Clone, Debug, Parser, PartialEq)]
 #[command(name = "hugepilot-kube", version)]
 pub struct AgentArgs {
     /// The node whose pods are piloted
     #[arg(long, value_name = "NAME", env = "NODE_NAME", required_unless_present = "engine")]
     pub node: Option<String>,
-    /// Without Kubernetes: the socket of Docker or Podman, such as /run/docker.sock, whose containers are piloted by labels
-    /// such as hugepilot.io/mode=promote
+    /// Without Kubernetes: the socket of Docker, Podman or containerd, such as /run/docker.sock, whose containers are piloted
+    /// by labels such as hugepilot.io/mode=promote
     #[arg(long, value_name = "PATH")]
     pub engine: Option<PathBuf>,
     /// The DaemonSet of this agent, in its own namespace: at its end the agent tells the daemon whether that was deleted, and

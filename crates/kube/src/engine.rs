@@ -1,16 +1,15 @@
-//! Containers of Docker or Podman on a host without Kubernetes: labels take the place of annotations.
+//! Containers of Docker, Podman or containerd on a host without Kubernetes: labels take the place of annotations.
 //!
-//! Owns: which containers run, and what their labels mean. Never touches: the engine's state; it is only asked, by Docker's API, which Podman serves,
-//! too.
+//! Owns: what containers' labels mean. Never touches: the engine's state; it is only asked.
+
+mod containerd;
+mod docker;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
-use bollard::models::ContainerSummary;
-use bollard::query_parameters::{InspectContainerOptions, ListContainersOptions};
-use bollard::{API_DEFAULT_VERSION, Docker};
+use anyhow::{Context, ensure};
 use daemon::control::target_set::{GroupTarget, TargetSet};
 use kernel::{Root, cgroup};
 
@@ -18,13 +17,13 @@ use crate::agent::AGAIN;
 use crate::annotations::{ARM_LABEL, Annotations, PodSettings, ours, settings};
 use crate::args::AgentArgs;
 use crate::daemon_link::DaemonLink;
+use crate::engine::containerd::Containerd;
+use crate::engine::docker::DockerApi;
 use crate::gauges::AgentGauges;
 use crate::node::acceptable;
 
 /// The owner of the sets.
 const OWNER: &str = "containers";
-/// An engine that does not answer for this long, in seconds, is taken to be away.
-const PATIENCE: u64 = 10;
 
 /// A running container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +37,36 @@ struct RunningContainer {
     cgroup: String,
 }
 
+/// Who is asked for containers.
+enum Engine {
+    /// Docker or Podman, which serves Docker's API, too.
+    Docker(DockerApi),
+    Containerd(Containerd),
+}
+
+impl Engine {
+    /// Whoever listens there. Errors: it answers neither as Docker does nor as containerd.
+    async fn at(socket: &Path) -> anyhow::Result<Self> {
+        match DockerApi::at(socket).await {
+            Ok(docker) => Ok(Self::Docker(docker)),
+            Err(of_docker) => match Containerd::at(socket).await {
+                Ok(containerd) => Ok(Self::Containerd(containerd)),
+                Err(error) => {
+                    Err(error.context(format!("it does not answer as Docker does ({of_docker:#}), or as containerd")))
+                }
+            },
+        }
+    }
+
+    /// Running containers by id. Errors: it does not answer.
+    async fn refresh(&mut self, running: &mut BTreeMap<String, RunningContainer>) -> anyhow::Result<()> {
+        match self {
+            Self::Docker(docker) => docker.refresh(running).await,
+            Self::Containerd(containerd) => containerd.refresh(running).await,
+        }
+    }
+}
+
 /// Follows the containers of an engine, for ever. While it is away, they stay as they were.
 ///
 /// Errors: there is no such socket.
@@ -46,18 +75,29 @@ pub fn follow(
     args: &AgentArgs,
     gauges: Arc<AgentGauges>,
 ) -> anyhow::Result<impl Future<Output = ()> + use<>> {
-    let path = socket.to_str().with_context(|| format!("{} is no path that an engine takes", socket.display()))?;
-    let docker = Docker::connect_with_unix(path, PATIENCE, API_DEFAULT_VERSION).with_context(|| {
-        format!("there is no engine at {path}; name its socket: --engine /run/docker.sock, or /run/podman/podman.sock")
-    })?;
+    ensure!(
+        socket.exists(),
+        "there is no engine at {}; name its socket: --engine /run/docker.sock, /run/podman/podman.sock or /run/containerd/containerd.sock",
+        socket.display()
+    );
     let daemon = DaemonLink::to(args.socket.clone(), Arc::clone(&gauges));
     let (running, told) = (BTreeMap::new(), BTreeSet::new());
-    let follower = Follower { docker, defaults: args.defaults.settings(), gauges, daemon, running, told };
+    let follower = Follower {
+        socket: socket.to_owned(),
+        engine: None,
+        defaults: args.defaults.settings(),
+        gauges,
+        daemon,
+        running,
+        told,
+    };
     Ok(follower.go_on())
 }
 
 struct Follower {
-    docker: Docker,
+    socket: PathBuf,
+    /// None until it has answered.
+    engine: Option<Engine>,
     defaults: PodSettings,
     gauges: Arc<AgentGauges>,
     daemon: DaemonLink,
@@ -86,26 +126,12 @@ impl Follower {
         }
     }
 
-    /// Asks the engine which containers run; what is new is inspected.
     async fn refresh(&mut self) -> anyhow::Result<()> {
-        // Each time, because an engine that has restarted may be of another version.
-        self.docker = self.docker.clone().negotiate_version().await.context("it does not tell its version")?;
-        let listed = self.docker.list_containers(None::<ListContainersOptions>).await;
-        let listed = listed.context("it does not list containers")?;
-        let mut known = std::mem::take(&mut self.running);
-        for summary in listed {
-            let Some(id) = summary.id.clone() else { continue };
-            let container = match known.remove(&id) {
-                Some(container) => Ok(container),
-                None => container(&self.docker, &id, summary).await,
-            };
-            match container {
-                Ok(container) => drop(self.running.insert(id, container)),
-                // Most likely it has ended; if not, it is asked about again.
-                Err(error) => tracing::debug!("container {id} is left out: {error:#}"),
-            }
-        }
-        Ok(())
+        let engine = match &mut self.engine {
+            Some(engine) => engine,
+            None => self.engine.insert(Engine::at(&self.socket).await?),
+        };
+        engine.refresh(&mut self.running).await
     }
 
     async fn tell(&mut self) {
@@ -146,36 +172,28 @@ impl RunningContainer {
     }
 }
 
-async fn container(docker: &Docker, id: &str, summary: ContainerSummary) -> anyhow::Result<RunningContainer> {
-    let state = docker.inspect_container(id, None::<InspectContainerOptions>).await?.state;
-    let pid = state.and_then(|state| u32::try_from(state.pid?).ok()).filter(|&pid| pid > 0);
-    let pid = pid.context("it does not run")?;
-    let labels: BTreeMap<String, String> = summary.labels.unwrap_or_default().into_iter().collect();
-    let name = summary.names.and_then(|names| names.into_iter().next());
-    Ok(RunningContainer {
-        id: id.to_owned(),
-        name: name.map_or_else(|| id.to_owned(), |name| name_of(&name)),
-        image: summary.image.unwrap_or_default(),
-        labels: ours(Some(&labels)),
-        cgroup: group_of(cgroup::groups(&Root::host(), pid)?, id)?,
-    })
+impl RunningContainer {
+    /// Errors: its first process is gone, or is in no control group of the container's own.
+    fn new(id: &str, name: String, image: String, labels: &Annotations, pid: u32) -> anyhow::Result<Self> {
+        let groups = cgroup::groups(&Root::host(), pid)?;
+        let cgroup = group_of(groups, id).context("it has no control group of its own (--cgroups=disabled)")?;
+        Ok(Self { id: id.to_owned(), name, image, labels: ours(Some(labels)), cgroup })
+    }
 }
 
-/// Docker's API writes names with a slash before them.
-fn name_of(name: &str) -> String {
-    name.trim_start_matches('/').to_owned()
-}
-
-/// The container's own group among those of its first process, which may be in one below it, as under systemd.
-///
-/// Errors: it has none.
-fn group_of(groups: BTreeSet<String>, id: &str) -> anyhow::Result<String> {
-    let own = |group: String| {
-        let at = group.find(id)?;
-        let end = group[at..].find('/').map_or(group.len(), |length| at + length);
-        Some(group[..end].to_owned())
+/// The container's own group among those of its first process, which may be in one below it, as under systemd. None: it has none.
+fn group_of(groups: BTreeSet<String>, id: &str) -> Option<String> {
+    // `docker-ID.scope`, `libpod-ID`, `nerdctl-ID.scope`, or just the id.
+    let is_own = |part: &str| {
+        let before = part.strip_suffix(".scope").unwrap_or(part).strip_suffix(id);
+        before.is_some_and(|before| before.is_empty() || before.ends_with('-'))
     };
-    groups.into_iter().find_map(own).ok_or_else(|| anyhow!("it has no control group of its own (--cgroups=disabled)"))
+    let own = |group: String| {
+        let parts: Vec<&str> = group.split('/').collect();
+        let last = parts.iter().position(|part| is_own(part))?;
+        Some(parts[..=last].join("/"))
+    };
+    groups.into_iter().find_map(own)
 }
 
 #[cfg(test)]
@@ -213,21 +231,23 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_as_users_write_them() {
-        assert_eq!([name_of("/db"), name_of("db")], ["db", "db"]);
+    fn a_container_is_all_that_is_in_its_group_and_below() {
+        let of = |groups: &[&str], id| group_of(groups.iter().map(|group| (*group).to_owned()).collect(), id);
+        assert_eq!(of(&["/", "/system.slice"], "4f66d7e3"), None);
+        let scope = "/system.slice/docker-4f66d7e3.scope";
+        assert_eq!(
+            of(&["/", &format!("{scope}/init.scope")], "4f66d7e3").as_deref(),
+            Some(scope),
+            "systemd runs in it"
+        );
+        let below = "/libpod_parent/libpod-4f66d7e3";
+        assert_eq!(of(&["/libpod_parent", below], "4f66d7e3").as_deref(), Some(below));
+        assert_eq!(of(&["/default/db"], "db").as_deref(), Some("/default/db"), "an id of containerd may be any word");
+        assert_eq!(of(&["/db-tools/mydb"], "db"), None);
     }
 
     #[test]
-    fn a_container_is_all_that_is_in_its_group_and_below() {
-        let of = |groups: &[&str]| group_of(groups.iter().map(|group| (*group).to_owned()).collect(), "4f66d7e3");
-        assert!(of(&["/", "/system.slice"]).is_err());
-        let scope = "/system.slice/docker-4f66d7e3.scope";
-        assert_eq!(of(&["/", &format!("{scope}/init.scope")]).unwrap(), scope, "systemd runs in it");
-        assert_eq!(of(&["/libpod_parent/libpod-4f66d7e3"]).unwrap(), "/libpod_parent/libpod-4f66d7e3");
-    }
-
-    #[tokio::test]
-    async fn an_engine_that_is_not_there_is_told() {
+    fn an_engine_that_is_not_there_is_told() {
         use clap::Parser;
         let args = AgentArgs::parse_from(["hugepilot-kube", "--engine", "/nowhere/docker.sock"]);
         let refused =

@@ -1,5 +1,5 @@
-//! The agent `hugepilot-kube`: tells the daemon of its node which pods to pilot, by their annotations; or which containers of Docker or Podman, by
-//! their labels.
+//! The agent `hugepilot-kube`: tells the daemon of its node which pods to pilot, by their annotations; or which containers of Docker, Podman
+//! or containerd, by their labels.
 //!
 //! Owns: what is known of the node's pods or containers, events about wrong annotations, and metrics for the cluster. Never touches: processes or
 //! memory. The daemon knows nothing of Kubernetes and of engines; in a pod the agent has no rights on the node but to send the daemon sets of targets.

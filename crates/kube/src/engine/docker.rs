@@ -1,0 +1,75 @@
+//! Docker's API, which Podman serves, too.
+//!
+//! Owns: which containers run there. Never touches: what their labels mean.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use bollard::models::ContainerSummary;
+use bollard::query_parameters::{InspectContainerOptions, ListContainersOptions};
+use bollard::{API_DEFAULT_VERSION, Docker};
+
+use crate::engine::RunningContainer;
+
+/// An engine that does not answer for this long, in seconds, is taken to be away.
+const PATIENCE: u64 = 10;
+
+/// A connection to it.
+pub(super) struct DockerApi(Docker);
+
+impl DockerApi {
+    /// Errors: nobody listens there, or somebody else.
+    pub(super) async fn at(socket: &Path) -> anyhow::Result<Self> {
+        let path = socket.to_str().with_context(|| format!("{} is no path that an engine takes", socket.display()))?;
+        let docker = Docker::connect_with_unix(path, PATIENCE, API_DEFAULT_VERSION)?;
+        Ok(Self(docker.negotiate_version().await?))
+    }
+
+    /// Asks which containers run; what is new is inspected. Errors: it does not answer.
+    pub(super) async fn refresh(&mut self, running: &mut BTreeMap<String, RunningContainer>) -> anyhow::Result<()> {
+        // Each time, because an engine that has restarted may be of another version.
+        self.0 = self.0.clone().negotiate_version().await.context("it does not tell its version")?;
+        let listed = self.0.list_containers(None::<ListContainersOptions>).await;
+        let listed = listed.context("it does not list containers")?;
+        let mut known = std::mem::take(running);
+        for summary in listed {
+            let Some(id) = summary.id.clone() else { continue };
+            let container = match known.remove(&id) {
+                Some(container) => Ok(container),
+                None => container(&self.0, &id, summary).await,
+            };
+            match container {
+                Ok(container) => drop(running.insert(id, container)),
+                // Most likely it has ended; if not, it is asked about again.
+                Err(error) => tracing::debug!("container {id} is left out: {error:#}"),
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn container(docker: &Docker, id: &str, summary: ContainerSummary) -> anyhow::Result<RunningContainer> {
+    let state = docker.inspect_container(id, None::<InspectContainerOptions>).await?.state;
+    let pid = state.and_then(|state| u32::try_from(state.pid?).ok()).filter(|&pid| pid > 0);
+    let pid = pid.context("it does not run")?;
+    let labels: BTreeMap<String, String> = summary.labels.unwrap_or_default().into_iter().collect();
+    let name = summary.names.and_then(|names| names.into_iter().next());
+    let name = name.map_or_else(|| id.to_owned(), |name| name_of(&name));
+    RunningContainer::new(id, name, summary.image.unwrap_or_default(), &labels, pid)
+}
+
+/// Docker's API writes names with a slash before them.
+fn name_of(name: &str) -> String {
+    name.trim_start_matches('/').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_as_users_write_them() {
+        assert_eq!([name_of("/db"), name_of("db")], ["db", "db"]);
+    }
+}
