@@ -92,6 +92,20 @@ fn what_the_book_advises_to_drop_is_needed_by_no_rule_dashboard_or_trial_of_the_
 }
 
 #[test]
+fn each_alert_is_tested_and_the_book_says_what_to_do() {
+    let [rules, tests, book] = [
+        include_str!("../../../integrations/prometheus/rules.yml"),
+        include_str!("../../../integrations/prometheus/rules-test.yml"),
+        include_str!("../../../docs/kubernetes.md"),
+    ];
+    let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() >= 13, "{alerts:?}");
+    for alert in alerts {
+        assert!(tests.contains(&format!("alertname=\"{alert}\"")) && book.contains(&format!("`{alert}`")), "{alert}");
+    }
+}
+
+#[test]
 fn programs_understand_what_the_manifests_give_them() {
     let (config, args) = start(&documents(MANIFESTS));
     assert!(config.agents && config.scope.rules().is_empty());
