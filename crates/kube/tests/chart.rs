@@ -202,6 +202,8 @@ const TEMPLATE: &[&str] = &[
     "1.34.0",
     "--api-versions",
     "monitoring.coreos.com/v1",
+    "--set",
+    "image.repository=hugepilot",
 ];
 
 fn rendered(set: &[&str]) -> Option<String> {
@@ -261,7 +263,47 @@ fn helm_finds_no_fault_and_wrong_values_are_refused() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(expected), "{wrong}: {said}");
     }
-    let words: Vec<&str> = TEMPLATE.iter().copied().chain(["--set", "metrics.enabled=true"]).collect();
-    let open = helm(&words, &[]).expect("it was there");
-    assert!(String::from_utf8_lossy(&open.stderr).contains("metrics.enabled needs metrics.tokenSecret"));
+}
+
+#[test]
+fn values_that_would_fail_later_are_refused() {
+    for (wrong, expected) in [
+        (&["image.repository="][..], "image.repository is not set"),
+        (&["metrics.enabled=true"], "metrics.enabled needs metrics.tokenSecret"),
+    ] {
+        let words: Vec<&str> =
+            TEMPLATE.iter().copied().chain(wrong.iter().flat_map(|value| ["--set", value])).collect();
+        let Some(output) = helm(&words, &[]) else { return };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{wrong:?}: {said}");
+    }
+}
+
+/// Helm shows notes only where there is a cluster, so that they stand in for a manifest.
+#[test]
+fn notes_say_how_to_see_that_it_runs_and_why_it_does_not() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let chart = folder.path().join("chart");
+    let copied = Command::new("cp").arg("-rL").args([integrations().join("chart"), chart.clone()]).status();
+    assert!(copied.expect("cp").success());
+    let notes = std::fs::read_to_string(chart.join("templates/NOTES.txt")).expect("notes");
+    let document = notes.lines().fold("notes: |".to_owned(), |document, line| format!("{document}\n  {line}"));
+    std::fs::write(chart.join("templates/notes.yaml"), document).expect("it can be written");
+    let show = |set: &[&str]| {
+        let chart = chart.to_str().expect("UTF-8");
+        let words = ["template", "hugepilot", chart, "--namespace=pilots", "--kube-version=1.34.0"];
+        let output = helm(&words, &[&["image.repository=r"], set].concat())?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let documents = documents(&String::from_utf8(output.stdout).expect("UTF-8"));
+        documents.iter().find_map(|document| document["notes"].as_str().map(ToOwned::to_owned))
+    };
+    let Some(notes) = show(&[]) else { return };
+    for expected in [
+        "kubectl -n pilots rollout status daemonset/hugepilot\n",
+        "kubectl -n pilots get events --field-selector type=Warning\n",
+        "kubectl label namespace pilots pod-security.kubernetes.io/enforce=privileged\n",
+        "The cluster collects no metrics",
+    ] {
+        assert!(notes.contains(expected), "{expected} in {notes}");
+    }
 }
