@@ -147,6 +147,21 @@ fn the_daemon_has_the_rights_of_the_unit_and_the_agent_has_none() {
 }
 
 #[test]
+fn an_update_waits_for_a_daemon_that_answers_and_for_its_end() {
+    let daemon = container(&documents(MANIFESTS), "daemon");
+    for probe in ["readinessProbe", "livenessProbe"] {
+        let asked = words(&daemon[probe]["exec"]["command"]);
+        let args = DaemonArgs::try_parse_from(&asked).unwrap_or_else(|error| panic!("{probe}: {error}"));
+        assert!(asked[0] == "/hugepilotd" && args.check, "{probe}");
+    }
+    let spec = of_kind(&documents(MANIFESTS), "DaemonSet")["spec"].clone();
+    assert!(spec["minReadySeconds"].as_u64() >= Some(30));
+    assert!(spec["template"]["spec"]["terminationGracePeriodSeconds"].as_u64() >= Some(30));
+    let book = include_str!("../../../docs/kubernetes.md");
+    assert!(!book.lines().any(|line| line.contains("helm upgrade") && line.contains(" --reuse-values")));
+}
+
+#[test]
 fn the_agent_may_watch_pods_and_namespaces_tell_events_and_ask_for_its_own_daemon_set() {
     let rights = |kind| {
         let rules = of_kind(&documents(MANIFESTS), kind)["rules"].as_array().expect("rules").clone();
