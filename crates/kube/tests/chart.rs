@@ -24,6 +24,7 @@ const EVERYTHING: &[&str] = &[
     "metrics.networkPolicy.enabled=true",
     "metrics.serviceMonitor.enabled=true",
     "metrics.serviceMonitor.metricRelabelings[0].action=keep",
+    "metrics.serviceMonitor.tlsConfig.serverName=hugepilot",
     "metrics.prometheusRule.enabled=true",
     "metrics.dashboard.enabled=true",
     "priorityClassName=high",
@@ -270,6 +271,11 @@ fn helm_finds_no_fault_and_wrong_values_are_refused() {
     for (wrong, expected) in [
         ("defaults.mode=on", "mode"),
         ("defaults.maxGrowth=lots", "maxGrowth"),
+        ("defaults.maxGrowth=1.2.3G", "maxGrowth"),
+        ("defaults.maxSlowdown=1", "maxSlowdown"),
+        ("defaults.weight=heavy", "weight"),
+        ("metrics.address=everywhere", "address"),
+        ("updateStrategy.type=Sometimes", "type"),
         ("daemon.settings.max-hge=1G", "max-hge"),
         ("metrics.enable=true", "enable"),
         ("image.digest=sha256:1", "digest"),
@@ -285,12 +291,58 @@ fn values_that_would_fail_later_are_refused() {
     for (wrong, expected) in [
         (&["image.repository="][..], "image.repository is not set"),
         (&["metrics.enabled=true"], "metrics.enabled needs metrics.tokenSecret"),
+        (&["metrics.enabled=true", "metrics.withoutToken=true"], "needs metrics.networkPolicy.enabled"),
+        (&["metrics.serviceMonitor.enabled=true"], "metrics.serviceMonitor.enabled needs metrics.enabled"),
+        (&["metrics.prometheusRule.enabled=true"], "metrics.prometheusRule.enabled needs metrics.enabled"),
+        (&["metrics.dashboard.enabled=true"], "metrics.dashboard.enabled needs metrics.enabled"),
+        (
+            &[
+                "metrics.enabled=true",
+                "metrics.tokenSecret=t",
+                "metrics.tlsSecret=c",
+                "metrics.serviceMonitor.enabled=true",
+            ],
+            "needs metrics.serviceMonitor.tlsConfig",
+        ),
     ] {
         let words: Vec<&str> =
             TEMPLATE.iter().copied().chain(wrong.iter().flat_map(|value| ["--set", value])).collect();
         let Some(output) = helm(&words, &[]) else { return };
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(expected), "{wrong:?}: {said}");
+    }
+}
+
+/// The daemon would refuse its configuration only on the node; and what it takes, the chart takes, too.
+#[test]
+fn the_chart_takes_the_settings_that_the_daemon_takes() {
+    for (key, right, wrong) in [
+        ("tracker", &["auto", "page-walk", "damon-vaddr", "idle-page", "damon-paddr", "perf-mem"][..], "foo"),
+        ("window", &["500ms", "2s"], "soon"),
+        ("max-cpu", &["4%", "0.5%"], "4"),
+        ("min-size", &["16M", "1.5 GiB", "4096"], "1.2.3G"),
+        ("max-growth", &["1%", "0.5%ram", "64M", "2 GiB", "0"], "1.2.3G"),
+        ("max-huge", &["25%ram", "1T"], "12"),
+        ("max-slowdown", &["0.5%"], "fast"),
+        ("fairness", &["benefit", "share"], "mine"),
+    ] {
+        for (value, is_right) in right.iter().map(|value| (*value, true)).chain([(wrong, false)]) {
+            assert_eq!(Config::parse(&format!("{key} = '{value}'")).is_ok(), is_right, "{key} = {value}");
+            let Some(output) = helm(TEMPLATE, &[&format!("daemon.settings.{key}={value}")]) else { return };
+            assert_eq!(output.status.success(), is_right, "{key}={value}");
+        }
+    }
+}
+
+#[test]
+fn addresses_of_both_kinds_and_no_update_strategy_are_understood() {
+    let metrics = ["metrics.enabled=true", "metrics.tokenSecret=t", "updateStrategy=null"];
+    for (address, expected) in [("::", "[::]:9472"), ("[::1]", "[::1]:9472"), ("0.0.0.0", "0.0.0.0:9472")] {
+        let address = format!("metrics.address={address}");
+        let Some(chart) = rendered(&[&metrics[..], &[&address]].concat()) else { return };
+        let documents = documents(&chart);
+        assert_eq!(start(&documents).1.metrics.metrics_address, Some(expected.parse().expect("an address")));
+        assert!(of_kind(&documents, "DaemonSet")["spec"].get("updateStrategy").is_none());
     }
 }
 

@@ -17,6 +17,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- with .Values.image }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}{{ end }}
 {{- end }}
 
+{{- define "hugepilot.metricsHost" -}}
+{{- with .Values.metrics.address }}{{ if contains ":" . }}[{{ trimAll "[]" . }}]{{ else }}{{ . }}{{ end }}{{ end }}
+{{- end }}
+
 {{- define "hugepilot.config" -}}
 # Made by the chart from daemon.settings.
 agents = true
