@@ -186,6 +186,21 @@ fn the_chart_has_the_programs_version() {
     );
 }
 
+#[test]
+fn an_engine_builds_the_image_with_one_compiler_and_without_what_was_built_here() {
+    let container = include_str!("../../../integrations/kubernetes/Containerfile");
+    let (_, tag) = container.split_once("FROM docker.io/library/rust:").expect("a compiler");
+    let (version, _) = tag.split_once('-').expect("a system");
+    let version: Vec<u32> = version.split('.').map(|number| number.parse().expect("a number")).collect();
+    let oldest = env!("CARGO_PKG_RUST_VERSION").split('.').map(|number| number.parse().expect("a number"));
+    assert!(version.len() == 3 && version >= oldest.collect(), "{version:?}");
+    let left_out: BTreeSet<&str> = include_str!("../../../.dockerignore").lines().collect();
+    let built = include_str!("../../../.gitignore").lines().filter(|line| line.ends_with("/target"));
+    for each in built.chain(["/.git"]) {
+        assert!(left_out.contains(each), "{each}");
+    }
+}
+
 fn integrations() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/kubernetes")
 }
