@@ -10,6 +10,7 @@ use clap::Parser;
 use daemon::args::DaemonArgs;
 use daemon::config::Config;
 use daemon::metrics_server::MetricsPlace;
+use hugepilot_kube::annotations::{Annotations, PodSettings, settings};
 use hugepilot_kube::args::AgentArgs;
 use serde_json::Value;
 
@@ -104,6 +105,26 @@ fn each_alert_is_tested_and_the_book_says_what_to_do() {
     for alert in alerts {
         assert!(tests.contains(&format!("alertname=\"{alert}\"")) && book.contains(&format!("`{alert}`")), "{alert}");
     }
+}
+
+/// The API server takes texts only, and YAML takes some words for something else.
+#[test]
+fn each_annotation_in_the_book_is_a_text_and_means_something() {
+    let rows = include_str!("../../../docs/kubernetes.md").lines().filter(|line| line.starts_with("| `hugepilot.io/"));
+    let mut values = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        for value in cells[2].split(", ") {
+            let (name, value) = (cells[1].trim_matches('`'), value.trim_matches('`'));
+            let said = serde_saphyr::from_str::<Annotations>(&format!("{name}: {value}"));
+            let said = said.unwrap_or_else(|error| panic!("{name}: {value}: {error}"));
+            let given: Value = serde_saphyr::from_str(&format!("{name}: {value}")).expect("YAML");
+            assert!(given[name].is_string() && value != "off", "{name}: {value}");
+            assert_eq!(settings(&PodSettings::default(), &Annotations::new(), &said).1, []);
+            values += 1;
+        }
+    }
+    assert!(values >= 10, "{values}");
 }
 
 #[test]
