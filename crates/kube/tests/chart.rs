@@ -144,13 +144,13 @@ fn the_daemon_has_the_rights_of_the_unit_and_the_agent_has_none() {
     let daemon = container(&documents, "daemon")["securityContext"].clone();
     assert_eq!(words(&daemon["capabilities"]["add"]).into_iter().collect::<BTreeSet<_>>(), of_unit);
     let agent = container(&documents, "agent")["securityContext"].clone();
-    assert!(agent["capabilities"]["add"].is_null() && agent["allowPrivilegeEscalation"] == false);
+    assert!(agent["capabilities"]["add"].is_null());
     for each in [daemon, agent] {
         assert_eq!(
             (words(&each["capabilities"]["drop"]), &each["readOnlyRootFilesystem"]),
             (vec!["ALL"], &Value::Bool(true))
         );
-        assert!(each["privileged"].is_null());
+        assert!(each["privileged"].is_null() && each["allowPrivilegeEscalation"] == false);
     }
     let spec = &of_kind(&documents, "DaemonSet")["spec"]["template"]["spec"];
     assert_eq!(
@@ -269,6 +269,9 @@ fn rendered(set: &[&str]) -> Option<String> {
 #[test]
 fn the_plain_manifests_are_what_the_chart_says() {
     let Some(chart) = rendered(&[]) else { return };
+    // Helm manages nothing there.
+    let is_helms = |line: &str| line.trim_start().starts_with("helm.sh/chart:") || line.ends_with("/managed-by: Helm");
+    let chart: String = chart.split_inclusive('\n').filter(|line| !is_helms(line.trim_end())).collect();
     let path = integrations().join("manifests/hugepilot.yaml");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &chart).expect("it can be written");
@@ -368,6 +371,26 @@ fn the_chart_takes_the_settings_that_the_daemon_takes() {
             assert_eq!(output.status.success(), is_right, "{key}={value}");
         }
     }
+}
+
+#[test]
+fn names_are_those_that_were_asked_for_and_alerts_find_the_job_nevertheless() {
+    let name = |release: &str, set: &[&str]| {
+        let words = ["template", release, "chart", "--kube-version=1.34.0", "--set=image.repository=r"];
+        let output = helm(&words, set)?;
+        let documents = documents(&String::from_utf8(output.stdout).expect("UTF-8"));
+        Some(of_kind(&documents, "DaemonSet")["metadata"]["name"].as_str().expect("a name").to_owned())
+    };
+    let Some(plain) = name("hugepilot", &[]) else { return };
+    assert_eq!((plain.as_str(), name("a", &[])), ("hugepilot", Some("a-hugepilot".to_owned())));
+    assert_eq!(name("a", &["nameOverride=b"]).as_deref(), Some("a-b"));
+    assert_eq!(name("a", &["fullnameOverride=c"]).as_deref(), Some("c"));
+    // Its 50th letter is a dash.
+    let long = name("a", &[&format!("nameOverride={}-bc", "b".repeat(47))]);
+    assert_eq!(long, Some(format!("a-{}", "b".repeat(47))));
+    let chart = documents(&rendered(EVERYTHING).expect("it was there"));
+    let label = of_kind(&chart, "ServiceMonitor")["spec"]["jobLabel"].as_str().expect("a label").to_owned();
+    assert_eq!(of_kind(&chart, "Service")["metadata"]["labels"][label.as_str()], "hugepilot");
 }
 
 #[test]
