@@ -15,11 +15,12 @@ as_text() {
         !/^# (EOF|UNIT)/' "$1" "$1"
 }
 
-# What its own linter says of our metrics and rules.
+# What its own linter says of our metrics and rules, and whether each alert fires when it should, and only then.
 check_metrics() {
     collects > "$state/metrics"
     as_text "$state/metrics" | "$promtool" check metrics > "$state/metrics.lint" 2>&1 || { cat "$state/metrics.lint" >&2; exit 1; }
     "$promtool" check rules integrations/prometheus/rules.yml > "$state/rules.lint" 2>&1 || { cat "$state/rules.lint" >&2; exit 1; }
+    "$promtool" test rules integrations/prometheus/rules-test.yml > "$state/rules.test" 2>&1 || { cat "$state/rules.test" >&2; exit 1; }
     say "promtool has nothing against the metrics; of the rules: $(tr '\n' ' ' < "$state/rules.lint")"
 }
 

@@ -95,13 +95,18 @@ impl PodSettings {
 impl TrialShare {
     /// Whether the replica with this uid is among them. The same uid always is, whichever agent asks.
     pub fn includes(self, uid: &str) -> bool {
-        // FNV-1a: stable across versions, which the standard library's hashes are not.
-        let hash = uid
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        // The upper half mixes better than the lowest bits.
-        (hash >> 32) * 100 / (1 << 32) < u64::from(self.0)
+        part_of(100, uid) < u64::from(self.0)
     }
+}
+
+/// A number from 0 to `whole - 1` that depends on the uid alone. `whole` has at most 32 bits.
+pub fn part_of(whole: u64, uid: &str) -> u64 {
+    // FNV-1a: stable across versions, which the standard library's hashes are not.
+    let hash = uid
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    // The upper half mixes better than the lowest bits.
+    (hash >> 32) * whole / (1 << 32)
 }
 
 /// An annotation that is wrong.
@@ -111,6 +116,13 @@ pub struct WrongAnnotation {
     name: String,
     is_of_namespace: bool,
     problem: String,
+}
+
+impl WrongAnnotation {
+    /// Whether the pod's namespace has it, and with it perhaps pods on every node.
+    pub fn is_of_namespace(&self) -> bool {
+        self.is_of_namespace
+    }
 }
 
 impl fmt::Display for WrongAnnotation {

@@ -10,6 +10,7 @@ use clap::Parser;
 use daemon::args::DaemonArgs;
 use daemon::config::Config;
 use daemon::metrics_server::MetricsPlace;
+use hugepilot_kube::annotations::{Annotations, PodSettings, settings};
 use hugepilot_kube::args::AgentArgs;
 use serde_json::Value;
 
@@ -24,7 +25,9 @@ const EVERYTHING: &[&str] = &[
     "metrics.networkPolicy.enabled=true",
     "metrics.serviceMonitor.enabled=true",
     "metrics.serviceMonitor.metricRelabelings[0].action=keep",
+    "metrics.serviceMonitor.tlsConfig.serverName=hugepilot",
     "metrics.prometheusRule.enabled=true",
+    "metrics.prometheusRule.disabled={HugepilotPaused}",
     "metrics.dashboard.enabled=true",
     "priorityClassName=high",
     "defaults.mode=promote",
@@ -92,6 +95,42 @@ fn what_the_book_advises_to_drop_is_needed_by_no_rule_dashboard_or_trial_of_the_
 }
 
 #[test]
+fn each_alert_is_tested_and_the_book_says_what_to_do() {
+    let [rules, tests, book, schema] = [
+        include_str!("../../../integrations/prometheus/rules.yml"),
+        include_str!("../../../integrations/prometheus/rules-test.yml"),
+        include_str!("../../../docs/kubernetes.md"),
+        include_str!("../../../integrations/kubernetes/chart/values.schema.json"),
+    ];
+    let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() >= 13, "{alerts:?}");
+    for alert in alerts {
+        assert!(tests.contains(&format!("alertname=\"{alert}\"")) && book.contains(&format!("`{alert}`")), "{alert}");
+        assert!(schema.contains(&format!("\"{alert}\"")), "{alert}");
+    }
+}
+
+/// The API server takes texts only, and YAML takes some words for something else.
+#[test]
+fn each_annotation_in_the_book_is_a_text_and_means_something() {
+    let rows = include_str!("../../../docs/kubernetes.md").lines().filter(|line| line.starts_with("| `hugepilot.io/"));
+    let mut values = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        for value in cells[2].split(", ") {
+            let (name, value) = (cells[1].trim_matches('`'), value.trim_matches('`'));
+            let said = serde_saphyr::from_str::<Annotations>(&format!("{name}: {value}"));
+            let said = said.unwrap_or_else(|error| panic!("{name}: {value}: {error}"));
+            let given: Value = serde_saphyr::from_str(&format!("{name}: {value}")).expect("YAML");
+            assert!(given[name].is_string() && value != "off", "{name}: {value}");
+            assert_eq!(settings(&PodSettings::default(), &Annotations::new(), &said).1, []);
+            values += 1;
+        }
+    }
+    assert!(values >= 10, "{values}");
+}
+
+#[test]
 fn programs_understand_what_the_manifests_give_them() {
     let (config, args) = start(&documents(MANIFESTS));
     assert!(config.agents && config.scope.rules().is_empty());
@@ -108,13 +147,13 @@ fn the_daemon_has_the_rights_of_the_unit_and_the_agent_has_none() {
     let daemon = container(&documents, "daemon")["securityContext"].clone();
     assert_eq!(words(&daemon["capabilities"]["add"]).into_iter().collect::<BTreeSet<_>>(), of_unit);
     let agent = container(&documents, "agent")["securityContext"].clone();
-    assert!(agent["capabilities"]["add"].is_null() && agent["allowPrivilegeEscalation"] == false);
+    assert!(agent["capabilities"]["add"].is_null());
     for each in [daemon, agent] {
         assert_eq!(
             (words(&each["capabilities"]["drop"]), &each["readOnlyRootFilesystem"]),
             (vec!["ALL"], &Value::Bool(true))
         );
-        assert!(each["privileged"].is_null());
+        assert!(each["privileged"].is_null() && each["allowPrivilegeEscalation"] == false);
     }
     let spec = &of_kind(&documents, "DaemonSet")["spec"]["template"]["spec"];
     assert_eq!(
@@ -130,6 +169,21 @@ fn the_daemon_has_the_rights_of_the_unit_and_the_agent_has_none() {
     assert!(!mounts("daemon").iter().any(|(name, _)| name == "api-access"), "the daemon has no way to the API server");
     assert_eq!(mounts("daemon").into_iter().filter(|(_, read_only)| !read_only).count(), 1, "only /run/hugepilot");
     assert!(mounts("agent").iter().all(|(_, read_only)| *read_only));
+}
+
+#[test]
+fn an_update_waits_for_a_daemon_that_answers_and_for_its_end() {
+    let daemon = container(&documents(MANIFESTS), "daemon");
+    for probe in ["readinessProbe", "livenessProbe"] {
+        let asked = words(&daemon[probe]["exec"]["command"]);
+        let args = DaemonArgs::try_parse_from(&asked).unwrap_or_else(|error| panic!("{probe}: {error}"));
+        assert!(asked[0] == "/hugepilotd" && args.check, "{probe}");
+    }
+    let spec = of_kind(&documents(MANIFESTS), "DaemonSet")["spec"].clone();
+    assert!(spec["minReadySeconds"].as_u64() >= Some(30));
+    assert!(spec["template"]["spec"]["terminationGracePeriodSeconds"].as_u64() >= Some(30));
+    let book = include_str!("../../../docs/kubernetes.md");
+    assert!(!book.lines().any(|line| line.contains("helm upgrade") && line.contains(" --reuse-values")));
 }
 
 #[test]
@@ -154,6 +208,21 @@ fn the_chart_has_the_programs_version() {
         (&chart["version"], &chart["appVersion"]),
         (&env!("CARGO_PKG_VERSION").into(), &env!("CARGO_PKG_VERSION").into())
     );
+}
+
+#[test]
+fn an_engine_builds_the_image_with_one_compiler_and_without_what_was_built_here() {
+    let container = include_str!("../../../integrations/kubernetes/Containerfile");
+    let (_, tag) = container.split_once("FROM docker.io/library/rust:").expect("a compiler");
+    let (version, _) = tag.split_once('-').expect("a system");
+    let version: Vec<u32> = version.split('.').map(|number| number.parse().expect("a number")).collect();
+    let oldest = env!("CARGO_PKG_RUST_VERSION").split('.').map(|number| number.parse().expect("a number"));
+    assert!(version.len() == 3 && version >= oldest.collect(), "{version:?}");
+    let left_out: BTreeSet<&str> = include_str!("../../../.dockerignore").lines().collect();
+    let built = include_str!("../../../.gitignore").lines().filter(|line| line.ends_with("/target"));
+    for each in built.chain(["/.git"]) {
+        assert!(left_out.contains(each), "{each}");
+    }
 }
 
 fn integrations() -> PathBuf {
@@ -188,6 +257,8 @@ const TEMPLATE: &[&str] = &[
     "1.34.0",
     "--api-versions",
     "monitoring.coreos.com/v1",
+    "--set",
+    "image.repository=hugepilot",
 ];
 
 fn rendered(set: &[&str]) -> Option<String> {
@@ -201,6 +272,9 @@ fn rendered(set: &[&str]) -> Option<String> {
 #[test]
 fn the_plain_manifests_are_what_the_chart_says() {
     let Some(chart) = rendered(&[]) else { return };
+    // Helm manages nothing there.
+    let is_helms = |line: &str| line.trim_start().starts_with("helm.sh/chart:") || line.ends_with("/managed-by: Helm");
+    let chart: String = chart.split_inclusive('\n').filter(|line| !is_helms(line.trim_end())).collect();
     let path = integrations().join("manifests/hugepilot.yaml");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &chart).expect("it can be written");
@@ -223,9 +297,13 @@ fn everything_at_once_is_understood_too() {
     }
     assert_eq!(of_kind(&documents, "ServiceMonitor")["spec"]["endpoints"][0]["honorLabels"], true);
     let rule = of_kind(&documents, "PrometheusRule");
-    let groups = rule["spec"]["groups"].as_array().expect("groups");
-    let rules: usize = groups.iter().map(|group| group["rules"].as_array().expect("rules").len()).sum();
-    assert!(rules >= 12, "{rules}");
+    let written = serde_saphyr::from_str::<Value>(include_str!("../../../integrations/prometheus/rules.yml"));
+    let [mut expected, given] = [&written.expect("YAML"), &rule["spec"]].map(|spec| {
+        let groups = spec["groups"].as_array().expect("groups");
+        groups.iter().flat_map(|group| group["rules"].as_array().expect("rules").clone()).collect::<Vec<_>>()
+    });
+    expected.retain(|rule| rule["alert"] != "HugepilotPaused");
+    assert!(expected == given && given.len() >= 20, "{given:?}");
     for name in ["hugepilot.json", "what-would-pay.json", "what-it-did.json"] {
         let dashboard = documents.iter().find_map(|document| document["data"][name].as_str()).expect("a dashboard");
         assert!(serde_json::from_str::<Value>(dashboard).is_ok(), "{name}");
@@ -239,6 +317,11 @@ fn helm_finds_no_fault_and_wrong_values_are_refused() {
     for (wrong, expected) in [
         ("defaults.mode=on", "mode"),
         ("defaults.maxGrowth=lots", "maxGrowth"),
+        ("defaults.maxGrowth=1.2.3G", "maxGrowth"),
+        ("defaults.maxSlowdown=1", "maxSlowdown"),
+        ("defaults.weight=heavy", "weight"),
+        ("metrics.address=everywhere", "address"),
+        ("updateStrategy.type=Sometimes", "type"),
         ("daemon.settings.max-hge=1G", "max-hge"),
         ("metrics.enable=true", "enable"),
         ("image.digest=sha256:1", "digest"),
@@ -247,7 +330,113 @@ fn helm_finds_no_fault_and_wrong_values_are_refused() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(expected), "{wrong}: {said}");
     }
-    let words: Vec<&str> = TEMPLATE.iter().copied().chain(["--set", "metrics.enabled=true"]).collect();
-    let open = helm(&words, &[]).expect("it was there");
-    assert!(String::from_utf8_lossy(&open.stderr).contains("metrics.enabled needs metrics.tokenSecret"));
+}
+
+#[test]
+fn values_that_would_fail_later_are_refused() {
+    for (wrong, expected) in [
+        (&["image.repository="][..], "image.repository is not set"),
+        (&["metrics.enabled=true"], "metrics.enabled needs metrics.tokenSecret"),
+        (&["metrics.enabled=true", "metrics.withoutToken=true"], "needs metrics.networkPolicy.enabled"),
+        (&["metrics.serviceMonitor.enabled=true"], "metrics.serviceMonitor.enabled needs metrics.enabled"),
+        (&["metrics.prometheusRule.enabled=true"], "metrics.prometheusRule.enabled needs metrics.enabled"),
+        (&["metrics.dashboard.enabled=true"], "metrics.dashboard.enabled needs metrics.enabled"),
+        (
+            &[
+                "metrics.enabled=true",
+                "metrics.tokenSecret=t",
+                "metrics.tlsSecret=c",
+                "metrics.serviceMonitor.enabled=true",
+            ],
+            "needs metrics.serviceMonitor.tlsConfig",
+        ),
+    ] {
+        let words: Vec<&str> =
+            TEMPLATE.iter().copied().chain(wrong.iter().flat_map(|value| ["--set", value])).collect();
+        let Some(output) = helm(&words, &[]) else { return };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{wrong:?}: {said}");
+    }
+}
+
+/// The daemon would refuse its configuration only on the node; and what it takes, the chart takes, too.
+#[test]
+fn the_chart_takes_the_settings_that_the_daemon_takes() {
+    for (key, right, wrong) in [
+        ("tracker", &["auto", "page-walk", "damon-vaddr", "idle-page", "damon-paddr", "perf-mem"][..], "foo"),
+        ("window", &["500ms", "2s"], "soon"),
+        ("max-cpu", &["4%", "0.5%"], "4"),
+        ("min-size", &["16M", "1.5 GiB", "4096"], "1.2.3G"),
+        ("max-growth", &["1%", "0.5%ram", "64M", "2 GiB", "0"], "1.2.3G"),
+        ("max-huge", &["25%ram", "1T"], "12"),
+        ("max-slowdown", &["0.5%"], "fast"),
+        ("fairness", &["benefit", "share"], "mine"),
+    ] {
+        for (value, is_right) in right.iter().map(|value| (*value, true)).chain([(wrong, false)]) {
+            assert_eq!(Config::parse(&format!("{key} = '{value}'")).is_ok(), is_right, "{key} = {value}");
+            let Some(output) = helm(TEMPLATE, &[&format!("daemon.settings.{key}={value}")]) else { return };
+            assert_eq!(output.status.success(), is_right, "{key}={value}");
+        }
+    }
+}
+
+#[test]
+fn names_are_those_that_were_asked_for_and_alerts_find_the_job_nevertheless() {
+    let name = |release: &str, set: &[&str]| {
+        let words = ["template", release, "chart", "--kube-version=1.34.0", "--set=image.repository=r"];
+        let output = helm(&words, set)?;
+        let documents = documents(&String::from_utf8(output.stdout).expect("UTF-8"));
+        Some(of_kind(&documents, "DaemonSet")["metadata"]["name"].as_str().expect("a name").to_owned())
+    };
+    let Some(plain) = name("hugepilot", &[]) else { return };
+    assert_eq!((plain.as_str(), name("a", &[])), ("hugepilot", Some("a-hugepilot".to_owned())));
+    assert_eq!(name("a", &["nameOverride=b"]).as_deref(), Some("a-b"));
+    assert_eq!(name("a", &["fullnameOverride=c"]).as_deref(), Some("c"));
+    // Its 50th letter is a dash.
+    let long = name("a", &[&format!("nameOverride={}-bc", "b".repeat(47))]);
+    assert_eq!(long, Some(format!("a-{}", "b".repeat(47))));
+    let chart = documents(&rendered(EVERYTHING).expect("it was there"));
+    let label = of_kind(&chart, "ServiceMonitor")["spec"]["jobLabel"].as_str().expect("a label").to_owned();
+    assert_eq!(of_kind(&chart, "Service")["metadata"]["labels"][label.as_str()], "hugepilot");
+}
+
+#[test]
+fn addresses_of_both_kinds_and_no_update_strategy_are_understood() {
+    let metrics = ["metrics.enabled=true", "metrics.tokenSecret=t", "updateStrategy=null"];
+    for (address, expected) in [("::", "[::]:9472"), ("[::1]", "[::1]:9472"), ("0.0.0.0", "0.0.0.0:9472")] {
+        let address = format!("metrics.address={address}");
+        let Some(chart) = rendered(&[&metrics[..], &[&address]].concat()) else { return };
+        let documents = documents(&chart);
+        assert_eq!(start(&documents).1.metrics.metrics_address, Some(expected.parse().expect("an address")));
+        assert!(of_kind(&documents, "DaemonSet")["spec"].get("updateStrategy").is_none());
+    }
+}
+
+/// Helm shows notes only where there is a cluster, so that they stand in for a manifest.
+#[test]
+fn notes_say_how_to_see_that_it_runs_and_why_it_does_not() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let chart = folder.path().join("chart");
+    let copied = Command::new("cp").arg("-rL").args([integrations().join("chart"), chart.clone()]).status();
+    assert!(copied.expect("cp").success());
+    let notes = std::fs::read_to_string(chart.join("templates/NOTES.txt")).expect("notes");
+    let document = notes.lines().fold("notes: |".to_owned(), |document, line| format!("{document}\n  {line}"));
+    std::fs::write(chart.join("templates/notes.yaml"), document).expect("it can be written");
+    let show = |set: &[&str]| {
+        let chart = chart.to_str().expect("UTF-8");
+        let words = ["template", "hugepilot", chart, "--namespace=pilots", "--kube-version=1.34.0"];
+        let output = helm(&words, &[&["image.repository=r"], set].concat())?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let documents = documents(&String::from_utf8(output.stdout).expect("UTF-8"));
+        documents.iter().find_map(|document| document["notes"].as_str().map(ToOwned::to_owned))
+    };
+    let Some(notes) = show(&[]) else { return };
+    for expected in [
+        "kubectl -n pilots rollout status daemonset/hugepilot\n",
+        "kubectl -n pilots get events --field-selector type=Warning\n",
+        "kubectl label namespace pilots pod-security.kubernetes.io/enforce=privileged\n",
+        "The cluster collects no metrics",
+    ] {
+        assert!(notes.contains(expected), "{expected} in {notes}");
+    }
 }

@@ -1,5 +1,7 @@
 {{- define "hugepilot.name" -}}
-{{- if contains "hugepilot" .Release.Name }}{{ .Release.Name | trunc 50 }}{{ else }}{{ printf "%s-hugepilot" .Release.Name | trunc 50 }}{{ end }}
+{{- $name := .Values.nameOverride | default "hugepilot" -}}
+{{- $of_release := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
+{{- .Values.fullnameOverride | default $of_release | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "hugepilot.selector" -}}
@@ -9,12 +11,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "hugepilot.labels" -}}
 {{ include "hugepilot.selector" . }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
 {{- define "hugepilot.image" -}}
 {{- with .Values.image }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}{{ end }}
+{{- end }}
+
+{{- define "hugepilot.metricsHost" -}}
+{{- with .Values.metrics.address }}{{ if contains ":" . }}[{{ trimAll "[]" . }}]{{ else }}{{ . }}{{ end }}{{ end }}
 {{- end }}
 
 {{- define "hugepilot.config" -}}
