@@ -2,6 +2,7 @@
 
 use heat::units::{Bytes, HUGE_PAGE};
 use heat::{Meaning, PageSizes};
+use launch::manager::Managed;
 use pilot::decide::{GainPercent, Reason};
 use pilot::engine::{Children, Family};
 use pilot::explain::{Explained, Why};
@@ -49,9 +50,8 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
     }));
     lines.extend(family(&report.family));
     lines.extend(report.after_restart.as_ref().map(after_restart));
-    lines.extend(
-        report.managers.iter().map(|manager| format!("managed by          {}: {}", manager.name(), manager.habit())),
-    );
+    let told = |managed: &Managed| format!("managed by          {}", managed.told().join("\n                    "));
+    lines.extend(report.managers.iter().map(told));
     lines.push(meaning(report.heat.meaning).to_owned());
     lines.extend(cleared(report.heat));
     lines.push(String::new());
@@ -234,7 +234,6 @@ fn benefit(reason: Reason) -> &'static str {
 mod tests {
     use heat::samples::mixed_heat;
     use heat::{PageSet, WalkShare};
-    use launch::manager::MemoryManager;
     use pilot::explain::{Surroundings, explain as explanation_of};
     use pilot::forecast::{Doubt, ForecastBasis};
     use pilot::past_trials::EstimatedFrom;
@@ -258,7 +257,7 @@ mod tests {
                 cost_from: "as measured on this machine",
                 walk_share: None,
                 seems_virtual_machine: false,
-                managers: &std::collections::BTreeSet::new(),
+                managers: &[],
             },
             Detail::Usual,
         )
@@ -295,7 +294,7 @@ mod tests {
         };
         let smaller: Vec<PageSizes> = (0..heat.mappings.len() as u64).map(sizes).collect();
         let explanation = explanation_of(&heat, &plan, Some(&smaller), &surroundings);
-        let managers = [MemoryManager::Jemalloc].into();
+        let managers = [crate::report::samples::jemalloc()];
         let report = ExplainReport {
             heat: &heat,
             explanation: &explanation,
