@@ -33,9 +33,10 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
     }
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, Slowdown::UNASKED);
     let (machine, process): (&mut dyn World, _) = (&mut machine, target.process());
-    let observation = Observation::of(machine, process, *has_children, &args.watch.options(), stop)?;
+    let mut observation = Observation::of(machine, process, *has_children, &args.watch.options(), stop)?;
+    let plan = Observation::plan_for(&observation.heat);
+    observation.gauged = observation.gauged.with_smaller_pages(&Root::host(), &observation.heat, &plan);
     let (heat, family) = (&observation.heat, observation.family);
-    let plan = Observation::plan_for(heat);
     let smaller = match observe::on_smaller_huge_pages_by_mapping(&Root::host(), heat) {
         Err(ObserveError::FrameTable { .. } | ObserveError::HiddenFrames) => None,
         told => Some(told?),
