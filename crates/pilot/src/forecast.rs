@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use heat::units::{BASE_PAGE, Bytes, Nanos, PAGES_PER_REGION, Pages};
-use heat::{Heat, WalkCost, WalkShare};
+use heat::units::{Address, BASE_PAGE, Bytes, Nanos, PAGES_PER_REGION, Pages};
+use heat::{Heat, PageSizes, WalkCost, WalkShare};
 use hugepilot_os::stop::Stop;
 use kernel::Root;
 use kernel::process::{ProcessStatus, Stat, cpu_time};
@@ -33,6 +33,8 @@ pub const NOTICED_PERCENT: f64 = 0.5;
 const STAYS_SECONDS: f64 = 10.0;
 /// If it stays for at least this share of that time, little is lost.
 const MOSTLY: f64 = 0.9;
+/// Regions that are read to judge how much is on smaller huge pages.
+const MOST_READ: usize = 32;
 
 /// What a plan would gain.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,6 +74,10 @@ pub struct ForecastBasis {
     /// known, and in earlier records.
     #[serde(default)]
     pub stays: Option<f64>,
+    /// The share of these walks that smaller huge pages (mTHP) save already, if the processor keeps each of those in its TLB as one: accessed bits,
+    /// which are per base page, do not tell whether it does. None where that was not read, and in earlier records.
+    #[serde(default)]
+    pub saved_already: Option<f64>,
 }
 
 /// Why the range of a forecast begins at nothing, where that is for want of knowledge.
@@ -114,6 +120,8 @@ pub struct Gauged {
     /// Pages that it mapped each second in place of others: page faults, less the growth of the most memory that it ever had. None if it has ended.
     /// Faults by which the kernel balances memory nodes count, too: they cannot be told apart.
     pub new_pages_per_second: Option<f64>,
+    /// See [`ForecastBasis::saved_already`].
+    pub saved_already: Option<f64>,
 }
 
 /// One observation of a program.
@@ -183,6 +191,7 @@ impl ForecastBasis {
             waited_share: heat.waited_share,
             cost: cost.with_unmapping(family.unmapped_share),
             stays: stays(plan, heat, gauged),
+            saved_already: gauged.saved_already,
         }
     }
 
@@ -192,6 +201,7 @@ impl ForecastBasis {
     /// a huge page pays. Which of its memory that is cannot be seen: perhaps all that would be promoted, perhaps none.
     pub fn gain(&self) -> Option<GainPercent> {
         let gain = expected_gain(&self.saved, &self.cost, self.busy_cpus)?;
+        let gain = GainPercent { low: gain.low * (1.0 - self.saved_already.unwrap_or(0.0)), ..gain };
         Some(match self.stays.filter(|_| self.is_soon_gone()) {
             Some(stays) => GainPercent { low: 0.0, likely: stays * gain.likely, high: gain.high },
             None => gain,
@@ -226,6 +236,29 @@ fn stays(plan: &Plan, heat: &Heat, gauged: Gauged) -> Option<f64> {
     (shared + own > 0.0).then(|| (shared + own_stays * own) / (shared + own))
 }
 
+impl Gauged {
+    /// With what smaller huge pages may save already, judged by some of the regions that would be promoted. That is unknown where frames cannot be
+    /// read.
+    pub fn with_smaller_pages(self, root: &Root, heat: &Heat, plan: &Plan) -> Self {
+        let promoted: Vec<Address> = plan.promotions().map(|decision| decision.start).collect();
+        let starts = promoted.iter().step_by(promoted.len().div_ceil(MOST_READ).max(1)).copied();
+        let sizes = observe::on_smaller_huge_pages(root, heat.pid, starts.clone()).ok();
+        let region = |start| heat.regions.binary_search_by_key(&start, |region| region.start).ok();
+        let present = |start| {
+            let pages = region(start).and_then(|at| heat.regions.get(at)).map_or(0, |region| region.present.len());
+            Pages(pages as u64).bytes()
+        };
+        Self { saved_already: sizes.map(|sizes| saved_already(&sizes, starts.map(present).sum())), ..self }
+    }
+}
+
+/// One walk for each smaller huge page is left of those for its base pages.
+fn saved_already(sizes: &[PageSizes], present: Bytes) -> f64 {
+    let saved = |(page, memory): (Bytes, Bytes)| memory.0 as f64 * (1.0 - BASE_PAGE as f64 / page.0 as f64);
+    let saved: f64 = sizes.iter().flat_map(PageSizes::iter).map(saved).sum();
+    if present > Bytes(0) { (saved / present.0 as f64).min(1.0) } else { 0.0 }
+}
+
 impl Gauges {
     /// Begins to count.
     pub fn start(pid: u32) -> Self {
@@ -254,6 +287,7 @@ impl Gauges {
             new_pages_per_second: faults
                 .zip(grown)
                 .map(|(faults, grown)| faults.saturating_sub(grown) as f64 / elapsed),
+            saved_already: None,
         }
     }
 }
@@ -404,6 +438,24 @@ mod tests {
         assert_eq!(doubt(Some(promoted), tried), None, "a trial knows better");
         let scattered = SavedWork { scattered_share: Some(1.0), ..basis(None).saved };
         assert_eq!(ForecastBasis { saved: scattered, ..basis(None) }.doubt(forecast(0.0, 9.0), &heat), None);
+    }
+
+    #[test]
+    fn what_smaller_huge_pages_save_already_lowers_the_low_end() {
+        let mut sizes = PageSizes::default();
+        sizes.add(Bytes(64 << 10), Bytes(1 << 20));
+        assert_eq!(saved_already(&[sizes.clone(), PageSizes::default()], Bytes(4 << 20)), 0.25 * 15.0 / 16.0);
+        assert_eq!((saved_already(&[sizes], Bytes(0)), saved_already(&[], Bytes(1 << 20))), (0.0, 0.0));
+        let mut heat = heat_of((0..64).map(|number| region(number, 1e5, 0)).collect());
+        (heat.busy_cpus, heat.walks.scattered) = (Some(1.0), Some(1.0));
+        let (plan, family) = (Observation::plan_for(&heat), Family::alone(Bytes(0), Bytes(1 << 30)));
+        let gain = |saved_already| {
+            let gauged = Gauged { saved_already, ..Gauged::default() };
+            ForecastBasis::of(&plan, &heat, &family, gauged, &WalkCost::UNCALIBRATED).gain().expect("a gain")
+        };
+        let (all, half) = (gain(None), gain(Some(0.5)));
+        assert!(all.low > 0.0, "{all:?}");
+        assert_eq!(half, GainPercent { low: all.low / 2.0, ..all });
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! `hugepilot explain`: which memory is on huge pages, why the rest is not, and whether more would help.
 
-use std::path::PathBuf;
-
 use heat::Obstacle;
 use heat::units::{Bytes, HUGE_PAGE, Slowdown};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
 use kernel::thp::Thp;
-use launch::manager::MemoryManager;
+use launch::manager;
 use observe::{ObserveError, calibrate};
 use pilot::decide::Plan;
 use pilot::explain::{self, Surroundings};
@@ -35,9 +33,10 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
     }
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, Slowdown::UNASKED);
     let (machine, process): (&mut dyn World, _) = (&mut machine, target.process());
-    let observation = Observation::of(machine, process, *has_children, &args.watch.options(), stop)?;
+    let mut observation = Observation::of(machine, process, *has_children, &args.watch.options(), stop)?;
+    let plan = Observation::plan_for(&observation.heat);
+    observation.gauged = observation.gauged.with_smaller_pages(&Root::host(), &observation.heat, &plan);
     let (heat, family) = (&observation.heat, observation.family);
-    let plan = Observation::plan_for(heat);
     let smaller = match observe::on_smaller_huge_pages_by_mapping(&Root::host(), heat) {
         Err(ObserveError::FrameTable { .. } | ObserveError::HiddenFrames) => None,
         told => Some(told?),
@@ -50,9 +49,7 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
         let plan = Observation::plan_for(&restarted);
         AfterRestart { would_pay: would_pay(&plan), gain: observation.forecast(&plan, &estimator).gain() }
     });
-    let executable = PathBuf::from(format!("/proc/{}/exe", process.pid));
-    let mut managers = MemoryManager::linked_into(&executable);
-    managers.extend(MemoryManager::mapped(heat.mappings.iter().map(|mapping| mapping.name.as_str())));
+    let managers = manager::managers_of(&Root::host(), process.pid, &heat.mappings);
     let forecast = observation.forecast(&plan, &estimator);
     let basis = ForecastBasis::of(&plan, heat, &family, observation.gauged, &cost);
     let report = ExplainReport {

@@ -8,6 +8,7 @@ use daemon::control::{ControlClient, SOCKET};
 use heat::Snapshot;
 use heat::units::{CpuShare, HUGE_PAGE, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::Root;
 use kernel::target::{Process, Target};
 use observe::ObserveError;
 use pilot::act::Outcome;
@@ -124,6 +125,7 @@ fn show_plan(
 fn forecast(process: Process, round: &Round, gauged: Gauged, args: &PromoteArgs) -> (Forecast, ForecastBasis) {
     let estimator = estimator(process, round.family.footprint, &args.forecast);
     let Round { plan, heat, family, .. } = round;
+    let gauged = gauged.with_smaller_pages(&Root::host(), heat, plan);
     let forecast = Forecast::of(plan, heat, family, gauged, &estimator);
     (forecast, ForecastBasis::of(plan, heat, family, gauged, &estimator.cost))
 }

@@ -258,6 +258,7 @@ fn what_to_try(
     drop(observing);
     let estimator = estimator(process, round.family.footprint, &args.forecast);
     let Round { plan, heat, family, growth_limit, .. } = &round;
+    let gauged = gauged.with_smaller_pages(&Root::host(), heat, plan);
     let forecast = Forecast::of(plan, heat, family, gauged, &estimator);
     if args.placebo || plan.promotions().next().is_some() {
         let by_model = Forecast::of(plan, heat, family, gauged, &Estimator::of_model(estimator.cost));

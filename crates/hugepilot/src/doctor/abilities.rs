@@ -263,7 +263,10 @@ fn page_flags(facts: &Facts) -> Checked {
 fn damon(facts: &Facts) -> Checked {
     let (finding, meaning) = match known(&facts.damon_threads)? {
         None => ("not in this kernel".to_owned(), "hugepilot does not need it."),
-        Some(0) => ("not in use".to_owned(), "hugepilot does not need it."),
+        Some(0) => (
+            "not in use".to_owned(),
+            "hugepilot does not need it, nor its action `collapse` where the kernel knows that: it collapses by itself.",
+        ),
         Some(threads) => (
             format!("in use by something else ({threads} of its threads set up)"),
             "hugepilot leaves it alone. While it runs, it clears a few accessed bits too, so a few walks may be missed.",

@@ -100,12 +100,19 @@ fn smaller_sizes(thp: &Thp) -> Option<HostCheck> {
     let told = |(setting, sizes): (&&str, &Vec<String>)| format!("{setting}: {}", sizes.join(", "));
     let found = by_setting.iter().map(told).collect::<Vec<_>>().join("; ");
     let meaning = if by_setting.keys().all(|setting| *setting == "never") {
-        "The kernel gives anonymous memory no pages between 4 KiB and 2 MiB by itself. hugepilot promotes to 2 MiB."
+        "The kernel gives anonymous memory no pages between 4 KiB and 2 MiB. hugepilot promotes to 2 MiB."
     } else {
         "The kernel maps memory by these where 2 MiB do not fit or are not asked for; processors that join such pages in their TLB walk less. \
          `hugepilot explain` shows what is on them; hugepilot promotes to 2 MiB."
     };
-    (!by_setting.is_empty()).then(|| HostCheck::ok(found, meaning))
+    let switched_on = switched_on(thp).map_or(String::new(), |command| format!(" {command}"));
+    (!by_setting.is_empty()).then(|| HostCheck::ok(found, format!("{meaning}{switched_on}")))
+}
+
+/// The command for pages of 64 KiB, where they are off.
+fn switched_on(thp: &Thp) -> Option<String> {
+    let (_, file) = thp.of_size(Bytes(64 << 10)).filter(|(chosen, _)| *chosen == "never")?;
+    Some(format!("`echo madvise > /{file}` has `hugepilot run --pages 64K` give a program those of 64 KiB."))
 }
 
 fn khugepaged(thp: &Thp) -> HostCheck {

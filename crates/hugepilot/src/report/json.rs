@@ -491,7 +491,7 @@ mod tests {
         sizes.add(Bytes(1 << 16), Bytes(1 << 16));
         let smaller = vec![sizes; heat_of_all.regions.len()];
         let explanation = explain_heat(&heat_of_all, &plan, Some(&smaller), &Surroundings::default());
-        let managers = [::launch::manager::MemoryManager::Jemalloc].into();
+        let managers = [samples::jemalloc()];
         let basis = crate::report::trial_samples::forecast_basis();
         let explain_report = ExplainReport {
             heat: &heat_of_all,

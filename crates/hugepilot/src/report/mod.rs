@@ -38,7 +38,7 @@ use heat::units::{Bytes, Nanos, Slowdown};
 use heat::{Heat, Mapping, Snapshot, WalkShare};
 use launch::Prepared;
 use launch::cached_file::{CacheError, CachedFile};
-use launch::manager::MemoryManager;
+use launch::manager::Managed;
 use launch::verify::Verification;
 use observe::Census;
 use pilot::act::Outcome;
@@ -195,7 +195,7 @@ pub struct ExplainReport<'a> {
     /// Whether it seems to run a virtual machine, whose guest memory can be promoted without knowing its heat.
     pub seems_virtual_machine: bool,
     /// The allocators and runtimes that manage its memory by rules of their own.
-    pub managers: &'a BTreeSet<MemoryManager>,
+    pub managers: &'a [Managed],
 }
 
 /// What huge pages would do for the programs of this machine.

@@ -17,6 +17,7 @@ use launch::Prepared;
 use launch::cached_file::{CacheError, CachedFile};
 use launch::counts::{InTheWay, PlacedText};
 use launch::machine::MachineFacts;
+use launch::manager::{Managed, ManagerSetting, ManagerVersion, MemoryManager, SettingEffect, SettingState};
 use launch::program::{Linking, Program, ProgramFamily, TUNABLE};
 use launch::recipe::{ArgumentPlace, Insert, Memory, MemoryMechanism, Recipe, Remark, Variable};
 use launch::request::{LaunchRequest, PageKind};
@@ -62,6 +63,20 @@ pub(super) fn growth_limit() -> GrowthLimit {
 }
 
 /// The plan for it with 1 MiB of growth allowed.
+pub(super) fn jemalloc() -> Managed {
+    let setting =
+        |name: &str, effect, state| ManagerSetting { setting: name.to_owned(), effect, state, requires: None };
+    Managed {
+        manager: MemoryManager::Jemalloc,
+        version: ManagerVersion::at_start(b"5.3.0"),
+        habit: "gives unused pages back one by one, which splits huge pages",
+        settings: vec![
+            setting("thp:always in MALLOC_CONF", SettingEffect::AsksForHugePages, SettingState::Set),
+            setting("dirty_decay_ms:-1 in MALLOC_CONF", SettingEffect::KeepsUnused, SettingState::NotSet),
+        ],
+    }
+}
+
 pub(super) fn mixed_plan() -> Plan {
     let heat = mixed_heat();
     let limits = one_mebibyte().limits(heat.rss, &Spent::default());

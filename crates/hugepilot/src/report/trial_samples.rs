@@ -81,6 +81,7 @@ pub(super) fn forecast_basis() -> ForecastBasis {
         waited_share: Some(0.01),
         cost: WalkCost::UNCALIBRATED,
         stays: None,
+        saved_already: None,
     }
 }
 

@@ -26,7 +26,7 @@ const MOST_CODE: usize = 16;
 /// Libraries that one file may name.
 const MOST_NEEDED: usize = 256;
 /// Sections with constants, names of options among them; the tunables of a static glibc are written once, at startup.
-const CONSTANTS: [&[u8]; 2] = [b".rodata", b".data.rel.ro"];
+pub(crate) const CONSTANTS: [&[u8]; 2] = [b".rodata", b".data.rel.ro"];
 
 type Segments<'a> = &'a [ProgramHeader64<Endianness>];
 
@@ -58,6 +58,14 @@ pub struct Elf {
 pub fn read(path: &Path) -> io::Result<Option<Elf>> {
     let cache = ReadCache::new(File::open(path)?);
     Ok(parse(Bounded(&cache)))
+}
+
+/// What `find` finds first in the sections with these names; None where it finds nothing, or the file is no ELF file that can be read.
+pub(crate) fn find_in_sections<T>(path: &Path, names: &[&[u8]], find: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    let data = Bounded(&cache);
+    let header = FileHeader64::<Endianness>::parse(data).ok()?;
+    sections(header, header.endian().ok()?, data, names).into_iter().find_map(find)
 }
 
 /// Refuses long reads, whose length may be forged and for which memory would be allocated first.
@@ -179,17 +187,27 @@ fn mentions<'a, R: ReadRef<'a>>(
     endian: Endianness,
     data: R,
 ) -> BTreeSet<&'static str> {
-    let Ok(sections) = header.sections(endian, data) else { return BTreeSet::new() };
-    let section = |name: &&[u8]| Some(sections.section_by_name(endian, name)?.1);
-    let constants = CONSTANTS.iter().filter_map(section).filter_map(|section| {
-        let size = section.sh_size(endian).min(MOST_AT_ONCE.0);
-        data.read_bytes_at(section.sh_offset(endian), size).ok()
-    });
     let mut found = BTreeSet::new();
-    for constants in constants {
+    for constants in sections(header, endian, data, &CONSTANTS) {
         found.extend(OPTIONS.into_iter().filter(|option| is_mentioned(option, constants)));
     }
     found
+}
+
+/// The contents of sections, those that there are.
+fn sections<'a, R: ReadRef<'a>>(
+    header: &FileHeader64<Endianness>,
+    endian: Endianness,
+    data: R,
+    names: &[&[u8]],
+) -> Vec<&'a [u8]> {
+    let Ok(sections) = header.sections(endian, data) else { return Vec::new() };
+    let section = |name: &&[u8]| Some(sections.section_by_name(endian, name)?.1);
+    let contents = names.iter().filter_map(section).filter_map(|section| {
+        let size = section.sh_size(endian).min(MOST_AT_ONCE.0);
+        data.read_bytes_at(section.sh_offset(endian), size).ok()
+    });
+    contents.collect()
 }
 
 fn is_mentioned(option: &str, constants: &[u8]) -> bool {

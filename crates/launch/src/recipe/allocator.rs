@@ -48,6 +48,7 @@ fn mimalloc(recipe: &mut Recipe, context: Context<'_>) {
         // 2 means transparent ones only; before mimalloc 2.2 it meant the same as 1.
         PageKind::Transparent | PageKind::Smaller(_) => {
             recipe.set(context, name, "2".to_owned(), "mimalloc asks for transparent huge pages", Some(by));
+            older_mimalloc(recipe, context, "2");
         }
         PageKind::Giant if available > 0 => {
             let why = "mimalloc takes so many pages of 1 GiB when it starts: all that the pool can give out";
@@ -56,7 +57,16 @@ fn mimalloc(recipe: &mut Recipe, context: Context<'_>) {
         PageKind::Huge | PageKind::Giant => {
             let why = "mimalloc takes pages of 2 MiB from the pool, where it has some";
             recipe.set(context, name, "1".to_owned(), why, Some(by));
+            older_mimalloc(recipe, context, "1");
         }
+    }
+}
+
+/// Later ones read this name, too, unless the new one is set.
+fn older_mimalloc(recipe: &mut Recipe, context: Context<'_>, value: &str) {
+    if !context.given.environment.contains_key("MIMALLOC_ALLOW_LARGE_OS_PAGES") {
+        let why = "the same for mimalloc 2.0, which knows it by this name";
+        recipe.set(context, "MIMALLOC_LARGE_OS_PAGES", value.to_owned(), why, None);
     }
 }
 

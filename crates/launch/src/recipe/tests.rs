@@ -288,13 +288,12 @@ fn other_allocators_have_their_own_settings() {
         let recipe = plain(&linked(Allocator::Jemalloc), &heap(pages));
         assert_eq!((variables(&recipe), recipe.mechanisms()[0].is_reserved), (vec![jemalloc], false));
     }
-    for (pages, variable) in [
-        (THP, ("MIMALLOC_ALLOW_LARGE_OS_PAGES", "2")),
-        (HUGE, ("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1")),
-        (GIANT, ("MIMALLOC_RESERVE_HUGE_OS_PAGES", "7")),
-    ] {
-        assert_eq!(variables(&plain(&linked(Allocator::Mimalloc), &heap(pages))), [variable]);
+    let mimalloc = |pages| plain(&linked(Allocator::Mimalloc), &heap(pages));
+    for (pages, value) in [(THP, "2"), (HUGE, "1")] {
+        let both = [("MIMALLOC_ALLOW_LARGE_OS_PAGES", value), ("MIMALLOC_LARGE_OS_PAGES", value)];
+        assert_eq!(variables(&mimalloc(pages)), both);
     }
+    assert_eq!(variables(&mimalloc(GIANT)), [("MIMALLOC_RESERVE_HUGE_OS_PAGES", "7")]);
     let tcmalloc = linked(Allocator::Tcmalloc);
     assert!(plain(&tcmalloc, &heap(THP)).left_to_pilot[0].contains("tcmalloc"));
     let memfs = [("TCMALLOC_MEMFS_MALLOC_PATH", "/dev/hugepages/hugepilot"), ("TCMALLOC_MEMFS_MAP_PRIVATE", "1")];

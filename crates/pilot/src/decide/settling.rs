@@ -36,7 +36,7 @@ fn watch(manager: MemoryManager) -> Option<Watch> {
         MemoryManager::Go | MemoryManager::Tcmalloc => {
             Some(Watch { watched_for: Duration::from_secs(6 * 60), share: 0.01, fewest: 2 })
         }
-        MemoryManager::Java => None,
+        MemoryManager::Java | MemoryManager::Glibc => None,
     }
 }
 

@@ -36,7 +36,8 @@ pub fn explain(report: &ExplainReport) -> String {
             walk_cost_from: report.cost_from,
             walk_cycles_percent: walk_cycles,
             seems_virtual_machine: report.seems_virtual_machine,
-            memory_managers: report.managers,
+            memory_managers: report.managers.iter().map(|managed| managed.manager).collect::<Vec<_>>(),
+            memory_manager_settings: report.managers,
             mappings: report.explanation.mappings.iter().map(explained).collect::<Vec<_>>(),
         },
     )

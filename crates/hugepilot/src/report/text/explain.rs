@@ -2,6 +2,7 @@
 
 use heat::units::{Bytes, HUGE_PAGE};
 use heat::{Meaning, PageSizes};
+use launch::manager::Managed;
 use pilot::decide::{GainPercent, Reason};
 use pilot::engine::{Children, Family};
 use pilot::explain::{Explained, Why};
@@ -17,6 +18,8 @@ use crate::report::{AfterRestart, Detail, ExplainReport, mapping_name};
 /// Mappings explained one by one, unless all are asked for.
 const MOST: usize = 8;
 const NAME_LIMIT: usize = 40;
+/// A smaller share of walks that smaller huge pages save is not worth a word.
+const NOTED_SAVED: f64 = 0.01;
 /// A forecast below that many percent is no advice to promote.
 const NOTICEABLE: f64 = 0.1;
 
@@ -49,9 +52,8 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
     }));
     lines.extend(family(&report.family));
     lines.extend(report.after_restart.as_ref().map(after_restart));
-    lines.extend(
-        report.managers.iter().map(|manager| format!("managed by          {}: {}", manager.name(), manager.habit())),
-    );
+    let told = |managed: &Managed| format!("managed by          {}", managed.told().join("\n                    "));
+    lines.extend(report.managers.iter().map(told));
     lines.push(meaning(report.heat.meaning).to_owned());
     lines.extend(cleared(report.heat));
     lines.push(String::new());
@@ -182,7 +184,10 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
 /// Why a forecast may be wrong, each on a line of its own.
 fn doubts(report: &ExplainReport) -> String {
     let waited = much_waiting(report.basis.waited_share);
-    let doubts = report.doubt.map(perhaps_nothing).into_iter().chain(waited);
+    let smaller = report.basis.saved_already.filter(|&saved| saved >= NOTED_SAVED).map(|saved| {
+        format!("at least less: smaller huge pages may save {:.0} % of these page walks already", 100.0 * saved)
+    });
+    let doubts = report.doubt.map(perhaps_nothing).into_iter().chain(smaller).chain(waited);
     doubts.map(|doubt| format!("{doubt}\n                    ")).collect()
 }
 
@@ -234,7 +239,6 @@ fn benefit(reason: Reason) -> &'static str {
 mod tests {
     use heat::samples::mixed_heat;
     use heat::{PageSet, WalkShare};
-    use launch::manager::MemoryManager;
     use pilot::explain::{Surroundings, explain as explanation_of};
     use pilot::forecast::{Doubt, ForecastBasis};
     use pilot::past_trials::EstimatedFrom;
@@ -258,7 +262,7 @@ mod tests {
                 cost_from: "as measured on this machine",
                 walk_share: None,
                 seems_virtual_machine: false,
-                managers: &std::collections::BTreeSet::new(),
+                managers: &[],
             },
             Detail::Usual,
         )
@@ -295,7 +299,7 @@ mod tests {
         };
         let smaller: Vec<PageSizes> = (0..heat.mappings.len() as u64).map(sizes).collect();
         let explanation = explanation_of(&heat, &plan, Some(&smaller), &surroundings);
-        let managers = [MemoryManager::Jemalloc].into();
+        let managers = [crate::report::samples::jemalloc()];
         let report = ExplainReport {
             heat: &heat,
             explanation: &explanation,
@@ -338,6 +342,9 @@ mod tests {
         let basis = ForecastBasis { waited_share: Some(0.3), ..report.basis };
         let rough = explain(&ExplainReport { basis, ..report });
         assert!(rough.contains("roughly: it waited for a processor 30 % of the time"), "{rough}");
+        let basis = ForecastBasis { saved_already: Some(0.47), ..report.basis };
+        let smaller = explain(&ExplainReport { basis, ..report });
+        assert!(smaller.contains("smaller huge pages may save 47 % of these page walks already"), "{smaller}");
         let nothing = GainPercent { low: 0.0, likely: 0.01, high: 0.04 };
         let hardly = explain(&ExplainReport { forecast: Forecast::Gain(nothing, EstimatedFrom::Model), ..report });
         assert!(hardly.contains("more would gain less than 0.1 % of speed"), "{hardly}");

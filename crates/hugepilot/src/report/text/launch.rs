@@ -157,6 +157,8 @@ pub fn account(report: &LaunchReport) -> String {
     if !account.rest.is_empty() {
         let reasons: Vec<String> = account.rest.iter().map(why).collect();
         lines.push(format!("the other {lacking}: {}", reasons.join("; ")));
+        let is_off = account.rest.contains(&NotHugeReason::SwitchedOff);
+        lines.extend(is_off.then(|| format!("echo madvise > /{}", report.prepared.machine.setting)));
     }
     lines.extend(account.text.map(|text| text_line(&text)));
     marked(lines)
@@ -260,6 +262,10 @@ mod tests {
             required: Some(90.0),
             text: None,
         };
+        let mut off = account_of_a_search();
+        off.rest = vec![NotHugeReason::SwitchedOff];
+        let remedy = format!("hugepilot: echo madvise > /{}\n", prepared.machine.setting);
+        assert!(told(&off).contains(&remedy) && !told(&account_of_it).contains("echo"), "{}", told(&off));
         assert!(told(&nothing).starts_with("hugepilot: no memory that could be huge was seen"));
     }
 
