@@ -242,8 +242,12 @@ pub enum Obstacle {
     Hugetlb,
     /// A device or a mapping made by the kernel (`vdso`, `vvar`, PFN maps).
     Special,
-    /// Backed by a file that the program may write to, or mapped where no huge page fits.
+    /// Backed by a file that the program may write to.
     File,
+    /// Backed by a file that is mapped only for reading, but that the program opened for writing, too.
+    FileOpenForWriting,
+    /// Backed by a file that is mapped where no huge page fits.
+    FileMisaligned,
     /// Backed by a file that is mapped only for reading, where huge pages fit; they come from the page cache, before the program maps it.
     ReadOnlyFile,
     /// Shared memory whose offset in its file is not a multiple of 2 MiB where its address is.

@@ -110,6 +110,13 @@ pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[PageSizes]>, surround
     }
 }
 
+impl Explanation {
+    /// Whether files that are mapped only for reading are on base pages.
+    pub fn has_files_to_cache(&self) -> bool {
+        self.mappings.iter().any(|each| each.not_huge.contains_key(&Why::Obstacle(Obstacle::ReadOnlyFile)))
+    }
+}
+
 impl Explained {
     fn of(mapping: &Mapping) -> Self {
         Self {
@@ -160,6 +167,8 @@ impl Explained {
 fn why(region: &Region, mapping: &Mapping, surroundings: &Surroundings) -> Why {
     let setting = if mapping.shared.is_some() { &surroundings.shmem_enabled } else { &surroundings.enabled };
     match (region.obstacle, setting.as_deref()) {
+        // What forbids huge pages there is a neighbor's, which was met first.
+        (Some(Obstacle::NoHugePage), _) if mapping.obstacle.is_none() => Why::Obstacle(Obstacle::Split),
         (Some(obstacle), _) => Why::Obstacle(obstacle),
         (None, _) if surroundings.switched_off => Why::SwitchedOff,
         (None, _) if region.growth.shared_by_fork > 0 || region.growth.merged > 0 => Why::Shared,
