@@ -256,6 +256,13 @@ pub enum Obstacle {
     Split,
 }
 
+impl Obstacle {
+    /// Whether a file's mapping stays on base pages, whatever is done to the page cache.
+    pub fn is_of_file(self) -> bool {
+        matches!(self, Self::File | Self::FileOpenForWriting | Self::FileMisaligned)
+    }
+}
+
 /// One aligned 2 MiB of virtual memory. Small, because there are half a million of them in a tebibyte.
 #[derive(Clone, Debug, Default)]
 pub struct Region {

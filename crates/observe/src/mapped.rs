@@ -82,18 +82,14 @@ fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<
         _ if flags & HUGETLB != 0 => Some(Obstacle::Hugetlb),
         _ if holds_stack => Some(Obstacle::Stack),
         _ if flags & NOHUGEPAGE != 0 => Some(Obstacle::NoHugePage),
-        _ if file && line.writable => Some(Obstacle::File),
+        _ if file && line.writable && line.shared => Some(Obstacle::File),
         _ if file && (misaligned || !holds_huge_page(line.range)) => Some(Obstacle::FileMisaligned),
         _ if file && line.shared && flags & MAY_WRITE != 0 => Some(Obstacle::FileOpenForWriting),
+        _ if file && line.writable => Some(Obstacle::File),
         _ if file => Some(Obstacle::ReadOnlyFile),
         _ if misaligned => Some(Obstacle::Misaligned),
         _ => None,
     }
-}
-
-/// Whether a file's mapping stays on base pages whatever is done to the page cache.
-fn of_file(obstacle: Obstacle) -> bool {
-    matches!(obstacle, Obstacle::File | Obstacle::FileOpenForWriting | Obstacle::FileMisaligned)
 }
 
 /// Whether a present page of a region is after the end of the mapping that holds its first.
@@ -142,7 +138,7 @@ impl<'a> RegionCollector<'a> {
         let obstacle = match mapping.map(|index| &self.mappings[index]) {
             None => Some(Obstacle::Special),
             // What a file's mapping forbids is not the reason for the memory beside it.
-            Some(Mapping { obstacle: Some(obstacle), range: own, .. }) if of_file(*obstacle) => {
+            Some(Mapping { obstacle: Some(obstacle), range: own, .. }) if obstacle.is_of_file() => {
                 Some(if holds_beyond(range, &present, *own) { Obstacle::Split } else { *obstacle })
             }
             // At the ends of a file no huge page fits.
@@ -219,7 +215,7 @@ mod tests {
         assert_eq!(obstacle_of("[heap]", 0, 0, &[]), None);
         assert_eq!(obstacle_of("/memfd:cache (deleted)", 7, 0, &[]), Some(Obstacle::Misaligned));
         assert_eq!(obstacle_of("/dev/zero (deleted)", 0, 0, &[]), None);
-        assert_eq!(obstacle_of("/usr/lib/libc.so.6", 7, 0, &[]), Some(Obstacle::File), "it may be written");
+        assert_eq!(obstacle_of("/usr/lib/libc.so.6", 7, 0, &[]), Some(Obstacle::FileMisaligned));
         assert_eq!(obstacle_of("[stack]", 0, GROWSDOWN, &[]), Some(Obstacle::Stack));
         assert_eq!(obstacle_of("", 0, 0, &[Address(0x1ff8)]), Some(Obstacle::Stack));
         assert_eq!(obstacle_of("", 0, NOHUGEPAGE, &[]), Some(Obstacle::NoHugePage));

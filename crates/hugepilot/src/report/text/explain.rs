@@ -1,7 +1,7 @@
 //! The explanation: which memory is on huge pages, why the rest is not, and whether more would help.
 
+use heat::PageSizes;
 use heat::units::{Bytes, HUGE_PAGE};
-use heat::{Meaning, PageSizes};
 use pilot::decide::{GainPercent, Reason};
 use pilot::engine::{Children, Family};
 use pilot::explain::{Explained, Why};

@@ -23,6 +23,12 @@ pub fn remedy(why: Why, mapping: &Mapping, collapses_files: Option<bool>) -> Opt
             "only the program can allow them: without madvise(MADV_NOHUGEPAGE), or by its allocator's setting (jemalloc: `thp:default` for `thp:never`)"
         }
         Obstacle::ReadOnlyFile => return Some(cache(&mapping.name, collapses_files)),
+        Obstacle::File if mapping.shared.is_none() => {
+            let cached = cache(&mapping.name, collapses_files);
+            return Some(format!(
+                "{cached}; the mapping is private, and pages that the program writes to are copied to base pages"
+            ));
+        }
         Obstacle::File => {
             "if it only reads: let it open the file read-only and map it PROT_READ, so that `hugepilot cache` serves it; or let it read the file \
              into memory of its own, which `hugepilot promote` serves"
@@ -57,11 +63,14 @@ fn cache(file: &str, collapses_files: Option<bool>) -> String {
 #[cfg(test)]
 mod tests {
     use heat::samples::mixed_heat;
+    use heat::{Object, Shared};
 
     use super::*;
 
     fn of(obstacle: Obstacle, name: &str, collapses_files: Option<bool>) -> String {
-        let mapping = Mapping { name: name.to_owned(), ..mixed_heat().mappings[0].clone() };
+        let object = Object { device: (8, 1), inode: 7, ipc_namespace: None };
+        let shared = Some(Shared { object, offset: 0 });
+        let mapping = Mapping { name: name.to_owned(), shared, ..mixed_heat().mappings[0].clone() };
         remedy(Why::Obstacle(obstacle), &mapping, collapses_files).unwrap_or_default()
     }
 
@@ -78,6 +87,13 @@ mod tests {
         assert!(told.contains("also while the program runs") && !told.contains("before"), "{told}");
         let told = of(Obstacle::ReadOnlyFile, "/srv/index (deleted)", None);
         assert!(!told.contains("hugepilot cache"), "{told}");
+    }
+
+    #[test]
+    fn a_private_mapping_is_served_as_long_as_it_is_only_read() {
+        let private = Mapping { name: "/srv/index".to_owned(), shared: None, ..mixed_heat().mappings[0].clone() };
+        let told = remedy(Why::Obstacle(Obstacle::File), &private, None).unwrap();
+        assert!(told.starts_with("`hugepilot cache /srv/index`, before") && told.contains("are copied"), "{told}");
     }
 
     #[test]
