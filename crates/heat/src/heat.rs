@@ -242,14 +242,25 @@ pub enum Obstacle {
     Hugetlb,
     /// A device or a mapping made by the kernel (`vdso`, `vvar`, PFN maps).
     Special,
-    /// Backed by a file that the program may write to, or mapped where no huge page fits.
+    /// Backed by a file that the program may write to.
     File,
+    /// Backed by a file that is mapped only for reading, but that the program opened for writing, too.
+    FileOpenForWriting,
+    /// Backed by a file that is mapped where no huge page fits.
+    FileMisaligned,
     /// Backed by a file that is mapped only for reading, where huge pages fit; they come from the page cache, before the program maps it.
     ReadOnlyFile,
     /// Shared memory whose offset in its file is not a multiple of 2 MiB where its address is.
     Misaligned,
     /// No single mapping covers the whole 2 MiB.
     Split,
+}
+
+impl Obstacle {
+    /// Whether a file's mapping stays on base pages, whatever is done to the page cache.
+    pub fn is_of_file(self) -> bool {
+        matches!(self, Self::File | Self::FileOpenForWriting | Self::FileMisaligned)
+    }
 }
 
 /// One aligned 2 MiB of virtual memory. Small, because there are half a million of them in a tebibyte.

@@ -27,6 +27,8 @@ fn facts(tree: &str) -> Facts {
             pagemap: Ability::Yes,
             cachestat: Ability::Yes,
             own_writes: Ability::Yes,
+            huge_files: Ability::Yes,
+            collapsed_files: Ability::Yes,
             collapses: Some(COLLAPSES),
         },
     )
@@ -193,6 +195,21 @@ fn what_the_kernel_refuses_is_missing() {
     }
     assert_eq!(amiss(after(|facts| facts.page_size = Ok(Bytes(64 << 10)))).status, CheckStatus::Missing);
     assert_eq!(amiss(after(|facts| facts.thp = Ok(None))).status, CheckStatus::Missing);
+}
+
+#[test]
+fn files_get_huge_pages_at_any_time_before_the_start_or_never() {
+    let refused = || Ability::No("refused".to_owned());
+    let told = |huge_files: Ability, collapsed_files: Ability| {
+        let checks = after(|facts| (facts.live.huge_files, facts.live.collapsed_files) = (huge_files, collapsed_files));
+        let check = checks.into_iter().find(|check| check.name == "mapped files").expect("it is checked");
+        (check.status, check.finding)
+    };
+    assert_eq!(told(refused(), Ability::Yes), (CheckStatus::Ok, "huge pages, at any time".to_owned()));
+    assert_eq!(told(Ability::Yes, refused()), (CheckStatus::Ok, "huge pages, before the start".to_owned()));
+    assert_eq!(told(refused(), refused()), (CheckStatus::Warning, "base pages".to_owned()));
+    let untried = || Ability::Unknown("not tried".to_owned());
+    assert_eq!(told(untried(), untried()), (CheckStatus::Warning, "not known: not tried".to_owned()));
 }
 
 #[test]

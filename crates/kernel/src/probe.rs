@@ -44,6 +44,10 @@ pub struct LiveProbes {
     pub cachestat: Ability,
     /// A process can track its own writes by userfaultfd and `PAGEMAP_SCAN`.
     pub own_writes: Ability,
+    /// Files of the disk come from the page cache on huge pages.
+    pub huge_files: Ability,
+    /// The kernel replaces base pages of files beneath programs that map them (`MADV_COLLAPSE`).
+    pub collapsed_files: Ability,
     /// How long collapses took; None if none could be tried.
     pub collapses: Option<CollapseTimes>,
 }
@@ -154,6 +158,8 @@ impl Default for LiveProbes {
             pagemap: untried(),
             cachestat: untried(),
             own_writes: untried(),
+            huge_files: untried(),
+            collapsed_files: untried(),
             collapses: None,
         }
     }

@@ -146,7 +146,10 @@ VmFlags: rd wr sh mr mw me ms sd
         assert_eq!(mappings[1].huge, Bytes(10 << 20));
         assert_eq!((heap.proportional, mappings[1].proportional), (Bytes(12 << 10), Bytes(0)));
         assert_eq!((heap.page_size, heap.hugetlb_private + heap.hugetlb_shared), (Bytes(4 << 10), Bytes(4 << 20)));
-        assert_eq!((heap.flags, mappings[1].flags), (vm_flags::NOHUGEPAGE, vm_flags::SHARED));
+        assert_eq!(
+            (heap.flags, mappings[1].flags),
+            (vm_flags::MAY_WRITE | vm_flags::NOHUGEPAGE, vm_flags::MAY_WRITE | vm_flags::SHARED)
+        );
         assert_eq!(mappings[1].line.name, "/memfd:Size: (deleted)");
     }
 

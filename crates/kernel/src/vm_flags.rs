@@ -5,6 +5,8 @@
 
 /// Other processes see writes.
 pub const SHARED: u64 = 0x8;
+/// It may be mapped for writing later. Of a shared mapping of a file: the file was opened for writing.
+pub const MAY_WRITE: u64 = 0x20;
 /// A program serves page faults on missing pages (userfaultfd).
 pub const UFFD_MISSING: u64 = 0x200;
 /// A program serves writes (userfaultfd).
@@ -26,8 +28,9 @@ pub const HUGEPAGE: u64 = 0x2000_0000;
 /// `MADV_NOHUGEPAGE`; since Linux 6.7 also what was mapped with `MAP_STACK`.
 pub const NOHUGEPAGE: u64 = 0x4000_0000;
 
-const LETTERS: [(&str, u64); 11] = [
+const LETTERS: [(&str, u64); 12] = [
     ("sh", SHARED),
+    ("mw", MAY_WRITE),
     ("um", UFFD_MISSING),
     ("uw", UFFD_WP),
     ("nr", NORESERVE),
@@ -52,11 +55,11 @@ mod tests {
 
     #[test]
     fn letters_become_bits() {
-        assert_eq!(from_letters(" rd wr mr mw me ac sd nh "), NOHUGEPAGE);
-        assert_eq!(from_letters("rd wr sh mr mw me ms de ht sd"), SHARED | HUGETLB);
+        assert_eq!(from_letters(" rd wr mr mw me ac sd nh "), MAY_WRITE | NOHUGEPAGE);
+        assert_eq!(from_letters("rd wr sh mr mw me ms de ht sd"), SHARED | MAY_WRITE | HUGETLB);
         assert_eq!(from_letters("rd mr pf io de dd"), PFNMAP | IO);
         assert_eq!(from_letters("rd wr sh nr um uw"), SHARED | NORESERVE | UFFD_MISSING | UFFD_WP);
-        assert_eq!(from_letters("rd wr mr mw me gd ac hg mm"), GROWSDOWN | HUGEPAGE | MIXEDMAP);
+        assert_eq!(from_letters("rd wr mr mw me gd ac hg mm"), MAY_WRITE | GROWSDOWN | HUGEPAGE | MIXEDMAP);
         assert_eq!(from_letters(""), 0);
     }
 }

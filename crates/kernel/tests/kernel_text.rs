@@ -25,6 +25,8 @@ fn able() -> LiveProbes {
         pagemap: Ability::Yes,
         cachestat: Ability::Yes,
         own_writes: Ability::Yes,
+        huge_files: Ability::Yes,
+        collapsed_files: Ability::Yes,
         collapses: Some(CollapseTimes {
             prepared: Nanos(600_000),
             unprepared: Nanos(620_000),

@@ -4,19 +4,24 @@
 //! that a program maps are replaced by the kernel, where it can.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::ops::{AddAssign, Range};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 use hugepilot_os::file_cache::{cache_state, drop_clean};
 use hugepilot_os::huge_file::{collapse_file, is_open_for_writing, read_huge};
 use hugepilot_os::stop::Stop;
-use rustix::fs::fstatfs;
+use rustix::fs::{Advice, Mode, OFlags, fadvise, fstatfs, open};
 use rustix::io::Errno;
 
 /// The type of a tmpfs (include/uapi/linux/magic.h).
 const TMPFS: i64 = 0x0102_1994;
+
+/// Where to try what files get, for [`probe_files`]: temporary files are on a disk there.
+pub const PROBED_FILES: &str = "/var/tmp";
 
 /// What came of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +106,7 @@ impl FileToCache {
             return Err(CacheError::TooSmall { path: path.to_owned() });
         }
         let file = File::open(path).map_err(unreadable)?;
-        if fstatfs(&file).is_ok_and(|system| system.f_type == TMPFS) {
+        if is_in_memory(&file) {
             return Err(CacheError::InMemory { path: path.to_owned() });
         }
         // If the kernel cannot tell, go on: written pages are dirty, and dirty pages are not dropped.
@@ -193,6 +198,44 @@ enum RegionIs {
     Untold,
 }
 
+/// How a kernel puts files of one file system on huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileAbilities {
+    /// Files are read from disk on huge pages.
+    pub reads_huge: bool,
+    /// Base pages are replaced beneath a program that maps them.
+    pub collapses: bool,
+}
+
+/// Tries it on a file of 2 MiB that has no name, in this directory. None: it is in memory (tmpfs), which tells nothing of disks.
+///
+/// Errors: no such file can be made there; `ENOTTY` the kernel is older than 6.7 and does not tell.
+pub fn probe_files(directory: &Path) -> io::Result<Option<FileAbilities>> {
+    let named = open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
+    let mut written = File::from(named);
+    if is_in_memory(&written) {
+        return Ok(None);
+    }
+    written.write_all(&vec![7; HUGE_PAGE as usize])?;
+    written.sync_all()?;
+    // A file that is open for writing is not collapsed.
+    let file = File::open(format!("/proc/self/fd/{}", written.as_raw_fd()))?;
+    drop(written);
+    drop_clean(&file, 0, 0)?;
+    let reads_huge = read_huge(&file, 0)?;
+    drop_clean(&file, 0, 0)?;
+    fadvise(&file, 0, None, Advice::Random)?;
+    for offset in (0..HUGE_PAGE).step_by(BASE_PAGE as usize) {
+        file.read_exact_at(&mut [0], offset)?;
+    }
+    let collapses = collapse_file(&file, 0).is_ok() && read_huge(&file, 0)?;
+    Ok(Some(FileAbilities { reads_huge, collapses }))
+}
+
+fn is_in_memory(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|system| system.f_type == TMPFS)
+}
+
 /// A file, and its length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundFile {
@@ -265,6 +308,19 @@ mod tests {
         assert_eq!(FileToCache::open(&large).unwrap().whole(), Bytes(HUGE_PAGE));
         let missing = files_at(Path::new("/nowhere")).unwrap_err().to_string();
         assert!(missing.contains("/nowhere") && missing.contains("No such file"), "{missing}");
+    }
+
+    #[test]
+    fn a_probe_agrees_with_what_a_file_gets_and_leaves_nothing_behind() {
+        let directory = directory();
+        let Ok(Some(can)) = probe_files(directory.path()) else {
+            return eprintln!("not tested: the kernel does not tell");
+        };
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+        let file = FileToCache::open(&written(&directory.path().join("file"), HUGE_PAGE)).unwrap();
+        let cached = file.read(&Stop::default(), |_| ()).unwrap();
+        assert_eq!(cached.huge > Bytes(0), can.reads_huge || can.collapses, "{cached:?} {can:?}");
+        assert_eq!(probe_files(Path::new("/dev/shm")).ok().flatten(), None, "it is in memory");
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //!
 //! Owns: turning mappings, flags and present pages into [`Mapping`]s and [`Region`]s. Never touches: the system.
 
-use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE};
+use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE};
 use heat::{Mapping, Object, Obstacle, PageSet, Region, Shared};
 use kernel::maps;
 use kernel::vm_flags::{
-    GROWSDOWN, HUGEPAGE, HUGETLB, IO, MIXEDMAP, NOHUGEPAGE, NORESERVE, PFNMAP, UFFD_MISSING, UFFD_WP,
+    GROWSDOWN, HUGEPAGE, HUGETLB, IO, MAY_WRITE, MIXEDMAP, NOHUGEPAGE, NORESERVE, PFNMAP, UFFD_MISSING, UFFD_WP,
 };
 
 use crate::ObserveError;
@@ -82,11 +82,19 @@ fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<
         _ if flags & HUGETLB != 0 => Some(Obstacle::Hugetlb),
         _ if holds_stack => Some(Obstacle::Stack),
         _ if flags & NOHUGEPAGE != 0 => Some(Obstacle::NoHugePage),
-        _ if file && !line.writable && !misaligned && holds_huge_page(line.range) => Some(Obstacle::ReadOnlyFile),
-        _ if file => Some(Obstacle::File),
+        _ if file && line.writable && line.shared => Some(Obstacle::File),
+        _ if file && (misaligned || !holds_huge_page(line.range)) => Some(Obstacle::FileMisaligned),
+        _ if file && line.shared && flags & MAY_WRITE != 0 => Some(Obstacle::FileOpenForWriting),
+        _ if file && line.writable => Some(Obstacle::File),
+        _ if file => Some(Obstacle::ReadOnlyFile),
         _ if misaligned => Some(Obstacle::Misaligned),
         _ => None,
     }
+}
+
+/// Whether a present page of a region is after the end of the mapping that holds its first.
+fn holds_beyond(region: AddressRange, present: &PageSet, mapping: AddressRange) -> bool {
+    present.iter().any(|page| region.start.0 + page as u64 * BASE_PAGE >= mapping.end.0)
 }
 
 /// Whether an aligned 2 MiB is in the range.
@@ -129,6 +137,10 @@ impl<'a> RegionCollector<'a> {
         let mapping = self.first_overlapping(range, &present);
         let obstacle = match mapping.map(|index| &self.mappings[index]) {
             None => Some(Obstacle::Special),
+            // What a file's mapping forbids is not the reason for the memory beside it.
+            Some(Mapping { obstacle: Some(obstacle), range: own, .. }) if obstacle.is_of_file() => {
+                Some(if holds_beyond(range, &present, *own) { Obstacle::Split } else { *obstacle })
+            }
             // At the ends of a file no huge page fits.
             Some(Mapping { obstacle: Some(obstacle), .. }) if *obstacle != Obstacle::ReadOnlyFile => Some(*obstacle),
             Some(mapping) if mapping.range.start > range.start || mapping.range.end < range.end => {
@@ -151,7 +163,7 @@ impl<'a> RegionCollector<'a> {
     /// The mapping that holds the region's first present page.
     fn first_overlapping(&self, range: AddressRange, present: &PageSet) -> Option<usize> {
         let page = present.iter().next()? as u64;
-        let address = Address(range.start.0 + page * heat::units::BASE_PAGE);
+        let address = Address(range.start.0 + page * BASE_PAGE);
         let index = self.mappings.partition_point(|mapping| mapping.range.end <= address);
         self.mappings.get(index).is_some_and(|mapping| mapping.range.contains(address)).then_some(index)
     }
@@ -203,7 +215,7 @@ mod tests {
         assert_eq!(obstacle_of("[heap]", 0, 0, &[]), None);
         assert_eq!(obstacle_of("/memfd:cache (deleted)", 7, 0, &[]), Some(Obstacle::Misaligned));
         assert_eq!(obstacle_of("/dev/zero (deleted)", 0, 0, &[]), None);
-        assert_eq!(obstacle_of("/usr/lib/libc.so.6", 7, 0, &[]), Some(Obstacle::File), "it may be written");
+        assert_eq!(obstacle_of("/usr/lib/libc.so.6", 7, 0, &[]), Some(Obstacle::FileMisaligned));
         assert_eq!(obstacle_of("[stack]", 0, GROWSDOWN, &[]), Some(Obstacle::Stack));
         assert_eq!(obstacle_of("", 0, 0, &[Address(0x1ff8)]), Some(Obstacle::Stack));
         assert_eq!(obstacle_of("", 0, NOHUGEPAGE, &[]), Some(Obstacle::NoHugePage));
@@ -214,13 +226,16 @@ mod tests {
 
     #[test]
     fn only_what_is_read_and_fits_can_come_from_the_page_cache() {
-        let of = |access: &str, offset: u64| {
+        let of = |access: &str, offset: u64, flags: u64| {
             let text = format!("200000-800000 {access} {offset:x} 08:01 7 /srv/index\n");
-            let flags = [MappingFlags { range: range(0x20_0000, 0x80_0000), flags: 0 }];
+            let flags = [MappingFlags { range: range(0x20_0000, 0x80_0000), flags }];
             mappings(maps::parse(&text).unwrap(), &flags, &[], None)[0].obstacle
         };
-        assert_eq!([of("r--s", 0), of("r-xp", 0x20_0000)], [Some(Obstacle::ReadOnlyFile); 2]);
-        assert_eq!([of("rw-s", 0), of("rw-p", 0), of("r--s", 0x1000)], [Some(Obstacle::File); 3]);
+        assert_eq!([of("r--s", 0, 0), of("r-xp", 0x20_0000, MAY_WRITE)], [Some(Obstacle::ReadOnlyFile); 2]);
+        assert_eq!([of("rw-s", 0, MAY_WRITE), of("rw-p", 0, MAY_WRITE)], [Some(Obstacle::File); 2]);
+        assert_eq!([of("r--s", 0x1000, 0), of("r--p", 0x1000, 0)], [Some(Obstacle::FileMisaligned); 2]);
+        let lmdb = of("r--s", 0, MAY_WRITE);
+        assert_eq!(lmdb, Some(Obstacle::FileOpenForWriting), "`cache` refuses it");
     }
 
     #[test]
@@ -233,7 +248,22 @@ mod tests {
         (2..6).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false).unwrap());
         let obstacles: Vec<_> = collector.regions.iter().map(|region| region.obstacle).collect();
         let read_only = Some(Obstacle::ReadOnlyFile);
-        assert_eq!(obstacles, [Some(Obstacle::File), read_only, read_only, Some(Obstacle::Split)]);
+        assert_eq!(obstacles, [Some(Obstacle::FileMisaligned), read_only, read_only, Some(Obstacle::Split)]);
+    }
+
+    #[test]
+    fn anonymous_memory_beside_a_file_does_not_take_the_reason_of_the_file() {
+        let text = "400000-401000 r--p 00000000 08:01 7 /lib/small\n401000-800000 rw-p 00000000 00:00 0\n";
+        let flags =
+            [range(0x40_0000, 0x40_1000), range(0x40_1000, 0x80_0000)].map(|range| MappingFlags { range, flags: 0 });
+        let mappings = mappings(maps::parse(text).unwrap(), &flags, &[], None);
+        let obstacle = |present: PageSet| {
+            let mut collector = RegionCollector::new(5, 9, &mappings, &[]);
+            collector.add(Address(2 * HUGE_PAGE), present, false).unwrap();
+            collector.regions[0].obstacle
+        };
+        assert_eq!(obstacle(PageSet::first(1)), Some(Obstacle::FileMisaligned), "only the file is there");
+        assert_eq!(obstacle(PageSet::ALL), Some(Obstacle::Split));
     }
 
     #[test]

@@ -110,6 +110,14 @@ pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[PageSizes]>, surround
     }
 }
 
+impl Explanation {
+    /// Whether files that the page cache could have on huge pages are on base pages.
+    pub fn has_files_to_cache(&self) -> bool {
+        let could = [Obstacle::ReadOnlyFile, Obstacle::File].map(Why::Obstacle);
+        self.mappings.iter().any(|each| each.not_huge.keys().any(|why| could.contains(why)))
+    }
+}
+
 impl Explained {
     fn of(mapping: &Mapping) -> Self {
         Self {
@@ -158,8 +166,14 @@ impl Explained {
 
 /// Why a region is not on a huge page: first what can never change, then what the program or the machine's owner decided, then what time may fix.
 fn why(region: &Region, mapping: &Mapping, surroundings: &Surroundings) -> Why {
+    // What stands in the way of a file's mapping is its own, whatever else is in the same 2 MiB.
+    if let Some(own) = mapping.obstacle.filter(|obstacle| obstacle.is_of_file()) {
+        return Why::Obstacle(own);
+    }
     let setting = if mapping.shared.is_some() { &surroundings.shmem_enabled } else { &surroundings.enabled };
     match (region.obstacle, setting.as_deref()) {
+        // What forbids huge pages there is a neighbor's, which was met first.
+        (Some(Obstacle::NoHugePage), _) if mapping.obstacle.is_none() => Why::Obstacle(Obstacle::Split),
         (Some(obstacle), _) => Why::Obstacle(obstacle),
         (None, _) if surroundings.switched_off => Why::SwitchedOff,
         (None, _) if region.growth.shared_by_fork > 0 || region.growth.merged > 0 => Why::Shared,
@@ -234,6 +248,20 @@ mod tests {
         assert_eq!(why_of(region(0, 1.0, 7), &setting("always")), Why::Holes);
         assert_eq!(why_of(region(0, 1.0, 0), &setting("always")), Why::NotYet);
         assert_eq!(why_of(region(0, 1.0, 0), &Surroundings::default()), Why::NotYet, "what is unknown forbids nothing");
+    }
+
+    #[test]
+    fn where_mappings_share_a_region_each_has_its_own_reason() {
+        let why_of = |of_region, of_mapping| {
+            let region = Region { obstacle: Some(of_region), ..region(0, 1.0, 0) };
+            let found = explained(vec![region], |mapping| mapping.obstacle = of_mapping, &setting("always"));
+            found.not_huge.into_keys().find(|why| *why != Why::NeverTouched).expect("a reason")
+        };
+        let (split, misaligned) = (Obstacle::Split, Obstacle::FileMisaligned);
+        assert_eq!(why_of(split, Some(misaligned)), Why::Obstacle(misaligned));
+        assert_eq!(why_of(Obstacle::NoHugePage, None), Why::Obstacle(split), "that is its neighbor's");
+        assert_eq!(why_of(Obstacle::NoHugePage, Some(Obstacle::NoHugePage)), Why::Obstacle(Obstacle::NoHugePage));
+        assert_eq!(why_of(split, Some(Obstacle::ReadOnlyFile)), Why::Obstacle(split), "its last 2 MiB are not full");
     }
 
     #[test]

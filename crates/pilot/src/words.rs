@@ -142,10 +142,10 @@ fn obstacle(obstacle: Obstacle) -> &'static str {
         Obstacle::NoHugePage => "the program switched huge pages off here (MADV_NOHUGEPAGE)",
         Obstacle::Hugetlb => "on reserved huge pages already (hugetlb)",
         Obstacle::Special => "a device or the kernel's own mapping, never promoted",
-        Obstacle::File => "a file that the program may write to, or mapped where no huge page fits",
-        Obstacle::ReadOnlyFile => {
-            "a file mapped only for reading: `hugepilot cache FILE` before the program starts may put it on huge pages"
-        }
+        Obstacle::File => "a file that the program may write to",
+        Obstacle::FileOpenForWriting => "a file mapped only for reading, but opened for writing",
+        Obstacle::FileMisaligned => "a file mapped where no huge page fits",
+        Obstacle::ReadOnlyFile => "a file mapped only for reading; its pages come from the page cache",
         Obstacle::Misaligned => {
             "shared memory mapped where no huge page fits; restart its program with transparent_hugepage/shmem_enabled at advise, or \
              by `hugepilot run --shm`"

@@ -1,5 +1,8 @@
 //! `hugepilot doctor`: what this machine offers, and how to fix what is missing.
 
+use std::io;
+use std::path::Path;
+
 use heat::units::{Address, HUGE_PAGE};
 use hugepilot_os::advise::advise;
 use hugepilot_os::memory::AlignedMemory;
@@ -7,6 +10,7 @@ use hugepilot_os::page_scan::WriteWatch;
 use hugepilot_os::{Advice, PidFd};
 use kernel::probe::{Ability, Facts, LiveProbes};
 use kernel::{Root, pagemap};
+use launch::cached_file::{PROBED_FILES, probe_files};
 use observe::PageWalk;
 use pilot::machine::collapse_times;
 use reclaim::mechanism::probe_drop_behind;
@@ -27,13 +31,26 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<()> {
 
 /// Probes with our own memory what only a trial can show.
 fn try_on_ourselves() -> LiveProbes {
+    let (huge_files, collapsed_files) = of_files();
     LiveProbes {
         bpf: ability(PageWalk::new().map(|_| true)),
         process_madvise: ability(collapse_own()),
         pagemap: ability(own_frames_are_shown()),
         cachestat: ability(probe_drop_behind().map(|()| true)),
         own_writes: ability(WriteWatch::new().map(|_| true)),
+        huge_files,
+        collapsed_files,
         collapses: collapse_times().ok(),
+    }
+}
+
+/// Whether files are read on huge pages, and collapsed on them, where temporary files are.
+fn of_files() -> (Ability, Ability) {
+    let both = |ability: Ability| (ability.clone(), ability);
+    match probe_files(Path::new(PROBED_FILES)) {
+        Ok(Some(can)) => (ability(Ok::<_, io::Error>(can.reads_huge)), ability(Ok::<_, io::Error>(can.collapses))),
+        Ok(None) => both(Ability::Unknown(format!("{PROBED_FILES} is in memory (tmpfs), no disk"))),
+        Err(error) => both(Ability::Unknown(format!("cannot try it in {PROBED_FILES}: {error}"))),
     }
 }
 

@@ -1,11 +1,14 @@
 //! `hugepilot explain`: which memory is on huge pages, why the rest is not, and whether more would help.
 
+use std::path::Path;
+
 use heat::Obstacle;
 use heat::units::{Bytes, HUGE_PAGE, Slowdown};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
 use kernel::thp::Thp;
+use launch::cached_file::{PROBED_FILES, probe_files};
 use launch::manager;
 use observe::{ObserveError, calibrate};
 use pilot::decide::Plan;
@@ -50,6 +53,7 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
         AfterRestart { would_pay: would_pay(&plan), gain: observation.forecast(&plan, &estimator).gain() }
     });
     let managers = manager::managers_of(&Root::host(), process.pid, &heat.mappings);
+    let collapses_files = explanation.has_files_to_cache().then(collapses_files).flatten();
     let forecast = observation.forecast(&plan, &estimator);
     let basis = ForecastBasis::of(&plan, heat, &family, observation.gauged, &cost);
     let report = ExplainReport {
@@ -64,9 +68,15 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
         cost_from,
         walk_share: observation.gauged.walk_share,
         seems_virtual_machine: target.seems_virtual_machine(),
+        collapses_files,
         managers: &managers,
     };
     terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report, terminal::detail()) })
+}
+
+/// Whether base pages of files can be replaced beneath a program; None if that cannot be tried.
+fn collapses_files() -> Option<bool> {
+    Some(probe_files(Path::new(PROBED_FILES)).ok()??.collapses)
 }
 
 fn surroundings(target: &Target) -> anyhow::Result<Surroundings> {

@@ -25,6 +25,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<HostCheck> {
         named("page flags", page_flags(facts)),
         named("DAMON", damon(facts)),
         named("tracker", tracker(facts)),
+        named("mapped files", mapped_files(facts)),
         reclaim(facts).named("reclaim"),
     ]
 }
@@ -75,6 +76,23 @@ pub(super) fn tracker_works(kind: TrackerKind, facts: &Facts) -> Ability {
             Err(ref error) => Ability::Unknown(error.to_string()),
         },
         TrackerKind::WriteScan => Ability::No("it sees only the process that asks for it".to_owned()),
+    }
+}
+
+/// How files that programs map come on huge pages here.
+fn mapped_files(facts: &Facts) -> Checked {
+    let live = &facts.live;
+    let collapsed = "`hugepilot cache` puts files on huge pages, also beneath a program that runs.";
+    let before = "`hugepilot cache` puts files on huge pages before a program maps them; this kernel does not replace pages beneath one that runs.";
+    match (&live.huge_files, &live.collapsed_files) {
+        (_, Ability::Yes) => Ok(HostCheck::ok("huge pages, at any time", collapsed)),
+        (Ability::Yes, _) => Ok(HostCheck::ok("huge pages, before the start", before)),
+        (Ability::No(_), Ability::No(_)) => Ok(HostCheck::warning(
+            "base pages",
+            "The file system of /var/tmp has no large folios, as XFS has and ext4 since Linux 6.16, or no 2 MiB were contiguous; and the kernel \
+             collapses no files. Code can be copied: `hugepilot run --text=copy`.",
+        )),
+        (Ability::Unknown(why), _) | (_, Ability::Unknown(why)) => Err(why.clone()),
     }
 }
 

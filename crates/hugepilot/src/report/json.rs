@@ -505,6 +505,7 @@ mod tests {
             cost_from: "as other machines showed",
             walk_share: Some(WalkShare { low: 0.1, high: 0.125 }),
             seems_virtual_machine: false,
+            collapses_files: None,
             managers: &managers,
         };
         let clearing = heat_of_all.clearing;

@@ -194,6 +194,8 @@ pub struct ExplainReport<'a> {
     pub walk_share: Option<WalkShare>,
     /// Whether it seems to run a virtual machine, whose guest memory can be promoted without knowing its heat.
     pub seems_virtual_machine: bool,
+    /// Whether the kernel can replace pages of a file beneath a program that maps them; None if that is not known, or does not matter.
+    pub collapses_files: Option<bool>,
     /// The allocators and runtimes that manage its memory by rules of their own.
     pub managers: &'a [Managed],
 }

@@ -142,7 +142,8 @@ fn next(program: &RunningProgram, finding: &ScanFinding) -> Option<String> {
                 _ => "FILE".to_owned(),
             };
             format!(
-                "hugepilot cache {cache}, while it is stopped: it maps that file on base pages (hugepilot explain {pid} names others)"
+                "hugepilot cache {cache}: it maps that file on base pages; where the kernel cannot replace them beneath it, which the command tells, \
+                 run it while the program is stopped (hugepilot explain {pid} names others)"
             )
         }
         WhatNext::StartOnHugePages => "hugepilot run --pages thp -- PROGRAM, at its next start".to_owned(),

@@ -56,7 +56,8 @@ fn a_mapped_file_comes_on_huge_pages() {
         "{on_base}"
     );
     let text = hugepilot(&format!("explain {} --window 200ms", reader.pid)).stdout;
-    assert!(text.contains("`hugepilot cache FILE`") && text.contains("after a restart"), "{text}");
+    let command = format!("`hugepilot cache {}`", path.display());
+    assert!(text.contains(&command) && text.contains("after a restart"), "{text}");
     let ran = hugepilot(&format!("cache {}", path.display()));
     // The emulated machine has a disk only with a kernel that collapses files.
     if ran.status.success() || std::env::var_os("HUGEPILOT_DISK").is_some() {

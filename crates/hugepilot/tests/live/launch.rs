@@ -345,32 +345,33 @@ fn code_is_on_huge_pages_of_its_file_or_copied() {
         let [eligible, of_file, copied] = ["eligible_bytes", "of_file_bytes", "copied_bytes"];
         (ran.stderr, [eligible, of_file, copied].map(|field| number(&launch["text"], field)))
     };
-    let [Some(aligned), Some(plain)] =
-        [&["-Wl,-z,max-page-size=2097152"][..], &[]].map(|flags| code(folder.path(), flags))
-    else {
+    let linked = ["-Wl,-z,max-page-size=2097152", "-no-pie", "-pie"].map(|flag| code(folder.path(), flag));
+    let [Some(aligned), Some(at_its_addresses), Some(plain)] = linked else {
         return eprintln!("there is no C compiler: this cannot be tried");
     };
-    let (said, [eligible, of_file, copied]) = run("--text", &aligned);
-    assert!(eligible >= 4 << 20 && copied == 0, "{said}");
-    assert!(said.contains("is on huge pages in the page cache"), "{said}");
-    if said.contains("no large folios") {
-        eprintln!("not tested: this file system has no large folios");
-    } else {
-        assert!(of_file == eligible && said.contains("on huge pages of its files"), "{said}");
+    for program in [aligned, at_its_addresses] {
+        let (said, [eligible, of_file, copied]) = run("--text", &program);
+        assert!(eligible >= 4 << 20 && copied == 0, "{said}");
+        assert!(said.contains("is on huge pages in the page cache") && !said.contains("--text=copy"), "{said}");
+        if said.contains("no large folios") {
+            eprintln!("not tested: this file system has no large folios");
+        } else {
+            assert!(of_file == eligible && said.contains("on huge pages of its files"), "{said}");
+        }
     }
     let (said, [_, of_file, copied]) = run("--text", &plain);
     assert!((of_file, copied) == (0, 0) && said.contains("--text=copy"), "{said}");
     let (said, [eligible, of_file, copied]) = run("--text=copy", &plain);
     assert!(of_file == 0 && copied == eligible && eligible >= 4 << 20, "{said}");
-    assert!(said.contains("copied to private ones"), "{said}");
+    assert!(said.contains("copied to private ones") && said.contains("find no symbols"), "{said}");
 }
 
-/// A program with 6 MiB of code, linked with these flags; None without a compiler.
-fn code(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
-    let (source, program) = (folder.join("code.c"), folder.join(format!("code{}", flags.len())));
+/// A program with 6 MiB of code, linked with this flag; None without a compiler.
+fn code(folder: &Path, flag: &str) -> Option<PathBuf> {
+    let (source, program) = (folder.join("code.c"), folder.join(format!("code{flag}")));
     let code = r#"int main(void) { __asm__ volatile("jmp 1f\n.fill 6291456, 1, 0x90\n1:"); return 0; }"#;
     fs::write(&source, code).expect("there is room");
-    let built = Command::new("cc").arg(&source).args(flags).arg("-o").arg(&program).status();
+    let built = Command::new("cc").arg(&source).arg(flag).arg("-o").arg(&program).status();
     built.is_ok_and(|status| status.success()).then_some(program)
 }
 

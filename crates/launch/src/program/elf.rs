@@ -47,9 +47,10 @@ pub struct Elf {
     pub mentions: BTreeSet<&'static str>,
     /// How much code it has.
     pub code: Bytes,
-    /// Of that, whole 2 MiB that huge pages of the page cache can map, by their offsets in the file: the linker aligned them, in memory as in the
-    /// file.
+    /// Of that, whole 2 MiB that huge pages of the page cache can map once it is started, by their offsets in the file.
     pub aligned_code: Vec<Range<u64>>,
+    /// The same once a program loads it as a library, which the kernel may place better.
+    pub aligned_as_library: Vec<Range<u64>>,
 }
 
 /// Reads a file; None if it is not an ELF file, or an invalid one.
@@ -100,6 +101,8 @@ pub fn parse<'a, R: ReadRef<'a>>(data: R) -> Option<Elf> {
     let loader = loader.and_then(|segment| segment.interpreter(endian, data).ok().flatten());
     let (needed, search) = libraries(segments, endian, data).unwrap_or_default();
     let code = code(segments, endian);
+    let aligned =
+        |placed: Option<Displacement>| code.iter().filter_map(|segment| aligned(segment, placed?, endian)).collect();
     Some(Elf {
         is_32_bit: false,
         loader: loader.map(|path| PathBuf::from(String::from_utf8_lossy(path).into_owned())),
@@ -108,7 +111,8 @@ pub fn parse<'a, R: ReadRef<'a>>(data: R) -> Option<Elf> {
         search,
         mentions: mentions(header, endian, data),
         code: Bytes(code.iter().fold(0, |sum, segment| sum.saturating_add(segment.p_filesz(endian)))),
-        aligned_code: code.iter().filter_map(|segment| aligned(segment, endian)).collect(),
+        aligned_code: aligned(as_program(header.e_type(endian), segments, endian)),
+        aligned_as_library: aligned(as_library(segments, endian)),
     })
 }
 
@@ -119,13 +123,40 @@ fn code<'a>(segments: Segments<'a>, endian: Endianness) -> Vec<&'a ProgramHeader
     segments.iter().filter(is_code).take(MOST_CODE).collect()
 }
 
-/// Whole 2 MiB of a segment. A file is placed at a multiple of its largest alignment by Linux since 5.10 and by glibc since 2.35.
-fn aligned(segment: &ProgramHeader64<Endianness>, endian: Endianness) -> Option<Range<u64>> {
-    let (offset, address) = (segment.p_offset(endian), segment.p_vaddr(endian));
-    let is_alike = segment.p_align(endian).is_multiple_of(HUGE_PAGE) && segment.p_align(endian) > 0;
-    if !is_alike || !address.wrapping_sub(offset).is_multiple_of(HUGE_PAGE) {
+/// How far addresses are from offsets in the file, modulo 2 MiB, in segments that are alike in memory and in the file.
+type Displacement = u64;
+
+/// Of a program, which the kernel places (fs/binfmt_elf.c): at the addresses that it was linked for; or, if it may be anywhere, at a multiple of
+/// its largest alignment since Linux 5.10. None: it may be anywhere, and on no multiple of 2 MiB.
+fn as_program(kind: u16, segments: Segments<'_>, endian: Endianness) -> Option<Displacement> {
+    (kind == elf::ET_EXEC || is_aligned(segments, endian)).then_some(0)
+}
+
+/// Of a library. glibc maps it as a whole, and keeps to its largest alignment since 2.35. Below that the kernel chooses: file systems with large
+/// folios map 2 MiB and more of a file alike in memory and in the file (mm/huge_memory.c, thp_get_unmapped_area; since Linux 5.18).
+fn as_library(segments: Segments<'_>, endian: Endianness) -> Option<Displacement> {
+    let first = segments.iter().find(|segment| segment.p_type(endian) == elf::PT_LOAD)?;
+    Some(if is_aligned(segments, endian) { 0 } else { displacement(first, endian) })
+}
+
+/// Whether the linker aligned it to 2 MiB.
+fn is_aligned(segments: Segments<'_>, endian: Endianness) -> bool {
+    segments.iter().any(|segment| {
+        let align = segment.p_align(endian);
+        segment.p_type(endian) == elf::PT_LOAD && align > 0 && align.is_multiple_of(HUGE_PAGE)
+    })
+}
+
+fn displacement(segment: &ProgramHeader64<Endianness>, endian: Endianness) -> Displacement {
+    segment.p_vaddr(endian).wrapping_sub(segment.p_offset(endian)) % HUGE_PAGE
+}
+
+/// Whole 2 MiB of a segment, if it is alike in memory and in the file.
+fn aligned(segment: &ProgramHeader64<Endianness>, alike: Displacement, endian: Endianness) -> Option<Range<u64>> {
+    if displacement(segment, endian) != alike {
         return None;
     }
+    let offset = segment.p_offset(endian);
     let start = offset.checked_next_multiple_of(HUGE_PAGE)?;
     let end = offset.checked_add(segment.p_filesz(endian))? / HUGE_PAGE * HUGE_PAGE;
     (start < end).then_some(start..end)
@@ -246,31 +277,53 @@ mod tests {
         assert!(read(&folder.path().join("none")).is_err());
     }
 
+    /// A segment at these places.
+    fn segment(flags: u32, offset: u64, address: u64, align: u64, bytes: u64) -> ProgramHeader64<Endianness> {
+        ProgramHeader64 {
+            p_type: U32::new(Endianness::Little, elf::PT_LOAD),
+            p_flags: U32::new(Endianness::Little, flags),
+            p_offset: U64::new(Endianness::Little, offset),
+            p_vaddr: U64::new(Endianness::Little, address),
+            p_paddr: U64::new(Endianness::Little, 0),
+            p_filesz: U64::new(Endianness::Little, bytes),
+            p_memsz: U64::new(Endianness::Little, bytes),
+            p_align: U64::new(Endianness::Little, align),
+        }
+    }
+
+    const MIB: u64 = 1 << 20;
+    const ENDIAN: Endianness = Endianness::Little;
+
     #[test]
-    fn code_fits_huge_pages_where_it_is_aligned_alike_in_file_and_memory() {
-        let of = |offset: u64, address: u64, align: u64, bytes: u64| {
-            let mut segment = ProgramHeader64::<Endianness> {
-                p_type: U32::new(Endianness::Little, elf::PT_LOAD),
-                p_flags: U32::new(Endianness::Little, elf::PF_R | elf::PF_X),
-                p_offset: U64::new(Endianness::Little, offset),
-                p_vaddr: U64::new(Endianness::Little, address),
-                p_paddr: U64::new(Endianness::Little, 0),
-                p_filesz: U64::new(Endianness::Little, bytes),
-                p_memsz: U64::new(Endianness::Little, bytes),
-                p_align: U64::new(Endianness::Little, align),
-            };
-            let found = code(&[segment], Endianness::Little).len();
-            segment.p_flags = U32::new(Endianness::Little, elf::PF_R);
-            assert_eq!((found, code(&[segment], Endianness::Little).len()), (1, 0), "data is no code");
-            aligned(&segment, Endianness::Little)
+    fn code_fits_huge_pages_where_it_is_alike_in_file_and_memory() {
+        let of = |offset: u64, address: u64, bytes: u64| {
+            let segment = segment(elf::PF_R | elf::PF_X, offset, address, 4096, bytes);
+            assert_eq!(code(&[segment], ENDIAN).len(), 1);
+            aligned(&segment, 0, ENDIAN)
         };
-        let mib = 1 << 20;
-        assert_eq!(of(mib, 5 * mib, 2 * mib, 6 * mib), Some(2 * mib..6 * mib));
-        assert_eq!(of(2 * mib, 4 * mib, 4096, 6 * mib), None, "a loader may place it anywhere");
-        assert_eq!(of(2 * mib, 5 * mib, 2 * mib, 6 * mib), None, "it is not alike");
-        assert_eq!(of(2 * mib, 4 * mib, 2 * mib, 2 * mib - 1), None, "it is too small");
-        assert_eq!(of(2 * mib, 4 * mib, 0, 6 * mib), None);
-        assert_eq!(of(u64::MAX, u64::MAX, 2 * mib, 6 * mib), None, "it is forged");
+        assert_eq!(code(&[segment(elf::PF_R, MIB, MIB, 4096, MIB)], ENDIAN).len(), 0, "data is no code");
+        assert_eq!(of(MIB, 5 * MIB, 6 * MIB), Some(2 * MIB..6 * MIB));
+        assert_eq!(of(2 * MIB, 5 * MIB, 6 * MIB), None, "it is not alike");
+        assert_eq!(of(2 * MIB, 4 * MIB, 2 * MIB - 1), None, "it is too small");
+        assert_eq!(of(u64::MAX, u64::MAX, 6 * MIB), None, "it is forged");
+    }
+
+    #[test]
+    fn code_of_any_alignment_fits_where_the_linker_or_the_kernel_places_it_so() {
+        let parts = |first: u64, align: u64| {
+            [segment(elf::PF_R, 0, first, align, 4096), segment(elf::PF_R | elf::PF_X, 4096, 4096, align, 8 * MIB)]
+        };
+        let program = |kind, parts: [_; 2]| aligned(&parts[1], as_program(kind, &parts, ENDIAN)?, ENDIAN);
+        let library = |parts: [_; 2]| aligned(&parts[1], as_library(&parts, ENDIAN)?, ENDIAN);
+        let all = Some(2 * MIB..8 * MIB);
+        assert_eq!(program(elf::ET_EXEC, parts(0, 4096)), all, "it says where it is");
+        assert_eq!(program(elf::ET_DYN, parts(0, 2 * MIB)), all, "the linker aligned it");
+        assert_eq!(program(elf::ET_DYN, parts(0, 4096)), None, "it may be anywhere");
+        assert_eq!(program(elf::ET_DYN, parts(0, 0)), None);
+        assert_eq!(library(parts(0, 4096)), all, "the kernel aligns it");
+        assert_eq!(library(parts(0, 2 * MIB)), all);
+        assert_eq!(library(parts(4096, 4096)), None, "its code is not alike with its beginning");
+        assert_eq!(as_library(&[], ENDIAN), None);
     }
 
     #[test]

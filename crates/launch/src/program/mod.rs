@@ -201,11 +201,14 @@ impl Program {
             _ => Ok(elf.mentions.contains(TUNABLE)),
         };
         let allocators = libraries.iter().filter_map(|library| allocator(&library.name)).collect();
+        let family = ProgramFamily::of(&path);
         let own_code = CodeFile { path: path.clone(), code: elf.code, aligned: elf.aligned_code };
-        let code = std::iter::once(own_code).chain(libraries.into_iter().filter_map(|library| library.code));
+        let loaded_later = (family == ProgramFamily::Java).then(|| jvm(&path)).flatten();
+        let libraries = libraries.into_iter().filter_map(|library| library.code).chain(loaded_later);
+        let code = std::iter::once(own_code).chain(libraries);
         Ok(Self {
             script: found.script,
-            family: ProgramFamily::of(&path),
+            family,
             linking,
             allocators,
             code: code.filter(|file| file.code > Bytes(0)).collect(),
@@ -308,11 +311,19 @@ fn libraries(program: &Path, elf: &Elf, preloaded: impl Iterator<Item = String>,
         let read = file.and_then(|path| elf::read(&path).ok().flatten().map(|elf| (path, elf)));
         let code = read.map(|(path, elf)| {
             waiting.extend(elf.needed);
-            CodeFile { path, code: elf.code, aligned: elf.aligned_code }
+            CodeFile { path, code: elf.code, aligned: elf.aligned_as_library }
         });
         libraries.push(Library { name, code });
     }
     libraries
+}
+
+/// The library that is the JVM. `java` loads it once it runs (dlopen), from its own installation.
+fn jvm(java: &Path) -> Option<CodeFile> {
+    let java = java.canonicalize().ok()?;
+    let path = java.parent()?.parent()?.join("lib/server/libjvm.so");
+    let elf = elf::read(&path).ok().flatten()?;
+    Some(CodeFile { path, code: elf.code, aligned: elf.aligned_as_library })
 }
 
 /// A loader's list of tunables, or why there is none.

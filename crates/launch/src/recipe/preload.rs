@@ -9,6 +9,8 @@ use crate::recipe::obstacle::to_preloading;
 use crate::recipe::{Context, Covered, Memory, MemoryMechanism, Recipe, Remark, Variable, forks};
 use crate::request::{PageKind, Want, WantText};
 
+/// What a copy of code costs.
+pub(super) const COPIED_CODE: &str = "profilers and debuggers (perf, gdb) find no symbols there, and processes no longer share it through the page cache";
 /// The loader's list of libraries to load first.
 const PRELOAD: &str = "LD_PRELOAD";
 
@@ -46,6 +48,9 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
     set("HUGEPILOT_PAGES", pages.to_string(), "on which pages", None);
     if wanted.contains(&Memory::Text) {
         recipe.named.extend(unaligned(context.program, request.text));
+        if request.text == WantText::OrCopied {
+            recipe.named.push(Remark::note(format!("code that is copied is private memory: {COPIED_CODE}")));
+        }
     }
     for memory in wanted {
         let (name, value, why) = match memory {
@@ -72,7 +77,10 @@ fn unaligned(program: &Program, want: WantText) -> Option<Remark> {
     if starts_others || names.is_empty() {
         return None;
     }
-    let what = format!("code that is not aligned for huge pages of its file: {}", names.join(", "));
+    let what = format!(
+        "code that huge pages of its file cannot map, because no huge page fits where it is loaded: {}",
+        names.join(", ")
+    );
     if want == WantText::OrCopied {
         return Some(Remark::note(format!("{what}; it is copied")));
     }

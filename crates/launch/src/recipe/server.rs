@@ -2,6 +2,7 @@
 //! suggested.
 
 use crate::program::{MYSQL_OPTION, MYSQL_VARIABLE, POSTGRES_OPTION, ProgramFamily, REDIS_OPTION};
+use crate::recipe::preload::COPIED_CODE;
 use crate::recipe::{ArgumentPlace, Context, Covered, Given, List, Memory, MemoryMechanism, Recipe, Remark};
 use crate::request::{LaunchRequest, PageKind, Want, WantText};
 
@@ -130,7 +131,8 @@ fn memcached(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     Covered::default()
 }
 
-/// `--use-largepages` moves node's own code to huge pages; it is allowed in NODE_OPTIONS.
+/// `--use-largepages` copies node's own code to private memory; it is allowed in NODE_OPTIONS. Huge pages of its file keep symbols and sharing, so
+/// they come first.
 fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     if context.request.text == WantText::No {
         return Covered::default();
@@ -140,10 +142,15 @@ fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
         recipe.keep("--use-largepages is given already".to_owned());
         return covered;
     }
+    let own_code = context.program.code.iter().find(|file| file.path == context.program.path);
+    if own_code.is_some_and(|file| !file.aligned.is_empty()) {
+        return Covered::default();
+    }
+    recipe.named.push(Remark::note(format!("code of node is copied by itself: {COPIED_CODE}")));
     let list = List { name: "NODE_OPTIONS", separator: ' ' };
     let words = [("--use-largepages", "--use-largepages=silent".to_owned())];
     let by = MemoryMechanism::transparent(Memory::Text, "--use-largepages");
-    recipe.extend(context, &list, &words, "node moves its own code to transparent huge pages".to_owned(), by);
+    recipe.extend(context, &list, &words, "node copies its own code to transparent huge pages".to_owned(), by);
     covered
 }
 

@@ -397,18 +397,22 @@ fn code_that_is_not_aligned_is_named() {
     };
     let remarks = told(ProgramFamily::Other, &[], WantText::OfFile);
     assert!(said(&remarks).contains("/bin/x (8 MiB)") && said(&remarks).contains("--text=copy"), "{remarks:?}");
-    assert!(said(&told(ProgramFamily::Other, &[], WantText::OrCopied)).contains("it is copied"));
+    let copied = told(ProgramFamily::Other, &[], WantText::OrCopied);
+    assert!(said(&copied).contains("it is copied") && said(&copied).contains("perf, gdb"), "{copied:?}");
     assert_eq!(told(ProgramFamily::Other, &[0..2 << 20, 2 << 20..4 << 20], WantText::OfFile), []);
     assert!(!said(&told(ProgramFamily::Shell, &[], WantText::OfFile)).contains("/bin/x"), "it starts others");
 }
 
 #[test]
-fn node_moves_its_own_code() {
-    let recipe = plain(
-        &program(ProgramFamily::Node),
-        &LaunchRequest { text: WantText::OfFile, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) },
-    );
+fn node_copies_its_own_code_where_huge_pages_of_its_file_do_not_fit() {
+    let request = LaunchRequest { text: WantText::OfFile, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) };
+    let node = program(ProgramFamily::Node);
+    let recipe = plain(&node, &request);
     assert_eq!(variables(&recipe), [("NODE_OPTIONS", "--use-largepages=silent")]);
+    assert!(said(&recipe.named).contains("find no symbols there, and processes no longer share it"), "{recipe:?}");
+    let code = CodeFile { path: node.path.clone(), code: Bytes(8 << 20), aligned: vec![0..2 << 20, 2 << 20..4 << 20] };
+    let kept = plain(&Program { code: vec![code], ..node }, &request);
+    assert!(variables(&kept).contains(&("HUGEPILOT_TEXT", "1")) && kept.named.is_empty(), "{kept:?}");
     assert!(
         !variables(&plain(&program(ProgramFamily::Node), &heap(THP))).iter().any(|(name, _)| *name == "NODE_OPTIONS")
     );

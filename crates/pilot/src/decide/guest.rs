@@ -62,9 +62,15 @@ impl GuestBlock {
         let named = |names: &[&str]| names.iter().any(|name| mapping.name.starts_with(name));
         let may_be = match mapping.obstacle {
             None | Some(Obstacle::Misaligned | Obstacle::NoHugePage | Obstacle::Hugetlb) => !mapping.executable,
-            Some(Obstacle::Stack | Obstacle::Special | Obstacle::File | Obstacle::ReadOnlyFile | Obstacle::Split) => {
-                false
-            }
+            Some(
+                Obstacle::Stack
+                | Obstacle::Special
+                | Obstacle::File
+                | Obstacle::FileOpenForWriting
+                | Obstacle::FileMisaligned
+                | Obstacle::ReadOnlyFile
+                | Obstacle::Split,
+            ) => false,
         };
         let is_one = may_be && !named(&OTHER_NAMES) && (named(&NAMES) || mapping.range.len() > LARGER_THAN);
         is_one.then(|| Self {

@@ -177,8 +177,8 @@ impl Seen {
 
 /// Base pages of data: what an application can act on.
 fn concerns_clients(region: &Region) -> bool {
-    let of_no_use = [Obstacle::Stack, Obstacle::Hugetlb, Obstacle::Special, Obstacle::File, Obstacle::ReadOnlyFile];
-    !region.huge && !region.obstacle.is_some_and(|obstacle| of_no_use.contains(&obstacle))
+    !region.huge
+        && matches!(region.obstacle, None | Some(Obstacle::NoHugePage | Obstacle::Misaligned | Obstacle::Split))
 }
 
 #[cfg(test)]

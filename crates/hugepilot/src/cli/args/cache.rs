@@ -8,7 +8,7 @@ const CACHE_EXAMPLES: &str = "\
 Examples:
   hugepilot cache /srv/index.bin                  an index that a server maps and reads at random
   hugepilot cache /var/lib/search/segments        every file of at least 2 MiB in a directory
-  hugepilot cache /usr/lib/jvm/*/lib/server/libjvm.so     code, where it is aligned to 2 MiB in file and memory
+  hugepilot cache /usr/lib/jvm/*/lib/server/libjvm.so     code, where a huge page fits in file and memory
   hugepilot cache --drop /srv/index.bin           undo it: read from disk again, as programs ask for it
 
 Run it before the program starts, for example by ExecStartPre=-+ of its unit: what a program maps already stays on base pages until it

@@ -1,7 +1,7 @@
 //! The explanation: which memory is on huge pages, why the rest is not, and whether more would help.
 
+use heat::PageSizes;
 use heat::units::{Bytes, HUGE_PAGE};
-use heat::{Meaning, PageSizes};
 use launch::manager::Managed;
 use pilot::decide::{GainPercent, Reason};
 use pilot::engine::{Children, Family};
@@ -11,6 +11,7 @@ use pilot::words::{count, count_of, many_page_faults, meaning, rate, reason, why
 
 use super::clearing::cleared;
 use super::plan::{and_corrected, perhaps_nothing};
+use super::remedy::remedy;
 use super::{contended, joined, much_waiting};
 use crate::report::table::table;
 use crate::report::{AfterRestart, Detail, ExplainReport, mapping_name};
@@ -67,7 +68,7 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
     lines.extend(overview(&shown));
     for explained in shown.iter().filter(|each| each.huge < each.mapping.range.len()) {
         lines.push(String::new());
-        lines.extend(details(explained, report.heat.meaning));
+        lines.extend(details(explained, report));
     }
     if detail == Detail::Usual {
         lines.extend(left_out(&small, large.get(MOST..).unwrap_or_default()));
@@ -130,7 +131,10 @@ fn children(report: &ExplainReport) -> Option<String> {
 
 fn after_restart(restarted: &AfterRestart) -> String {
     let gain = restarted.gain.map_or(String::new(), |gain| format!(", which should gain {}", about(gain)));
-    format!("after a restart     {} could be on huge pages{gain}; each mapping below says how", restarted.would_pay)
+    format!(
+        "after a restart     {} in all, heap included, could be on huge pages{gain}; each mapping below says how",
+        restarted.would_pay
+    )
 }
 
 fn about(gain: GainPercent) -> String {
@@ -168,6 +172,9 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
         }
         Forecast::Gain(gain, _) if gain.high < NOTICEABLE => {
             format!("hardly: {would_pay} more would gain less than {NOTICEABLE} % of speed")
+        }
+        Forecast::Gain(gain, _) if gain.likely < NOTICEABLE / 2.0 => {
+            format!("hardly: {would_pay} more would gain next to nothing, at most {:.1} % of speed", gain.high)
         }
         Forecast::Gain(gain, from) => format!(
             "{would_pay} more on huge pages should gain {} ({cost}{})\n                    {}\
@@ -208,13 +215,17 @@ fn name(explained: &Explained) -> String {
     mapping_name(Some(&explained.mapping), NAME_LIMIT)
 }
 
-fn details(explained: &Explained, meaning: Meaning) -> Vec<String> {
+fn details(explained: &Explained, report: &ExplainReport) -> Vec<String> {
+    let meaning = report.heat.meaning;
     let mut lines = vec![format!("{} at {}", name(explained), explained.mapping.range.start)];
     let smaller = explained.smaller.as_ref().filter(|smaller| smaller.total() > Bytes(0));
     let elsewhere = Some(explained.elsewhere).filter(|elsewhere| *elsewhere > Bytes(0));
     lines.extend(elsewhere.map(|size| format!("  {size} populated by other processes, and not touched by this one")));
     lines.extend(smaller.map(|sizes| format!("  {} on smaller huge pages: {sizes}", sizes.total())));
-    lines.extend(explained.not_huge.iter().map(|(&reason, size)| format!("  {size} not huge: {}", why(reason))));
+    for (&reason, size) in &explained.not_huge {
+        lines.push(format!("  {size} not huge: {}", why(reason)));
+        lines.extend(remedy(reason, &explained.mapping, report.collapses_files).map(|step| format!("    {step}")));
+    }
     let told: Vec<&str> = explained.not_huge.keys().map(|&reason| why(reason)).collect();
     // What keeps the kernel from promoting often keeps the pilot from it, too.
     let decided = explained.decided.iter().map(|(&what, size)| (benefit(what), reason(what, meaning), size));
@@ -262,6 +273,7 @@ mod tests {
                 cost_from: "as measured on this machine",
                 walk_share: None,
                 seems_virtual_machine: false,
+                collapses_files: None,
                 managers: &[],
             },
             Detail::Usual,
@@ -312,6 +324,7 @@ mod tests {
             cost_from: "as other machines showed",
             walk_share: None,
             seems_virtual_machine: false,
+            collapses_files: None,
             managers: &managers,
         };
         let explain = |report: &ExplainReport| super::explain(report, Detail::Usual);
@@ -322,7 +335,7 @@ mod tests {
         let after_restart = Some(AfterRestart { would_pay: Bytes(4 << 30), gain: report.forecast.gain() });
         let restarted = explain(&ExplainReport { after_restart, ..report });
         assert!(
-            restarted.contains("after a restart     4 GiB could be on huge pages, which should gain about 12.0 %"),
+            restarted.contains("after a restart     4 GiB in all, heap included, could be on huge pages, which should gain about 12.0 %"),
             "{restarted}"
         );
         let faulting = explain(&ExplainReport { fault_share: Some(0.18), ..report });
@@ -348,6 +361,12 @@ mod tests {
         let nothing = GainPercent { low: 0.0, likely: 0.01, high: 0.04 };
         let hardly = explain(&ExplainReport { forecast: Forecast::Gain(nothing, EstimatedFrom::Model), ..report });
         assert!(hardly.contains("more would gain less than 0.1 % of speed"), "{hardly}");
+        let perhaps = GainPercent { high: 0.3, ..nothing };
+        let perhaps = explain(&ExplainReport { forecast: Forecast::Gain(perhaps, EstimatedFrom::Model), ..report });
+        assert!(
+            perhaps.contains("next to nothing, at most 0.3 % of") && !perhaps.contains("hugepilot promote 4242"),
+            "{perhaps}"
+        );
         let idle = explain(&ExplainReport { forecast: Forecast::Idle, ..report });
         assert!(idle.contains("more huge pages?    unknown: the process used no CPU time"), "{idle}");
         let guest = explain(&ExplainReport { seems_virtual_machine: true, ..report });

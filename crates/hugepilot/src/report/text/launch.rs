@@ -167,7 +167,10 @@ pub fn account(report: &LaunchReport) -> String {
 fn text_line(text: &PlacedText) -> String {
     let PlacedText { eligible, of_file, copied } = *text;
     if eligible == Bytes(0) {
-        return "code: none that fills a huge page was seen".to_owned();
+        return "code: none of the program, or of a library that it loads at its start, fills a huge page; what it loads later (dlopen) is on huge pages \
+                where the page cache has it so: `hugepilot explain PID` says which library is not, and `hugepilot cache LIBRARY`, before the start, \
+                puts it there"
+            .to_owned();
     }
     let copied = if copied > Bytes(0) { format!(", {copied} copied to private ones") } else { String::new() };
     format!("code in whole 2 MiB, of all processes: {eligible}; {of_file} on huge pages of its files{copied}")
@@ -203,8 +206,9 @@ fn why(reason: &NotHugeReason) -> String {
         }
         NotHugeReason::NotPiloted => "only the pilot would reach it, and it did not run".to_owned(),
         NotHugeReason::Unknown => {
-            "unknown; perhaps it is what the lines at the start say is not reached, came in pieces too small for a huge page, or, with glibc's malloc, \
-             is the heap of other threads (GLIBC_TUNABLES=glibc.malloc.arena_max=1 lets all share one), and was walked too little for the pilot"
+            "the reason is not known: memory that the lines at the start leave to the pilot stays on base pages where it is walked too little; so do pieces \
+             too small for a huge page and, with glibc's malloc, the heap of other threads (GLIBC_TUNABLES=glibc.malloc.arena_max=1 lets all share one). \
+             Next step: `hugepilot explain PID` while it runs says why for each mapping"
                 .to_owned()
         }
     }

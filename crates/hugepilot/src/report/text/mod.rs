@@ -16,6 +16,7 @@ mod plan;
 mod pool;
 mod reclaim;
 mod record;
+mod remedy;
 mod scan;
 mod status;
 mod trial;
