@@ -10,7 +10,7 @@ use kernel::target::Target;
 use kernel::thp::Thp;
 use launch::manager::MemoryManager;
 use observe::{ObserveError, calibrate};
-use pilot::decide::Plan;
+use pilot::decide::{GuestMemory, Plan};
 use pilot::explain::{self, Surroundings};
 use pilot::forecast::{Estimator, ForecastBasis, Observation};
 use pilot::machine::{Machine, require};
@@ -19,8 +19,8 @@ use pilot::world::World;
 use super::args::ExplainArgs;
 use super::forecast::past_trials;
 use super::target::{self, Named};
-use super::{guest, terminal};
-use crate::report::{AfterRestart, ExplainReport, json, text};
+use super::terminal;
+use crate::report::{AfterRestart, ExplainReport, VirtualMachineReport, json, text};
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<()> {
     require::observing(args.watch.tracker)?;
@@ -30,14 +30,20 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<()> {
 
 fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop: &Stop) -> anyhow::Result<()> {
     let _elsewhere = observe::keep_away_from(target.pid());
-    if target.ensure_walks_are_seen().is_err() {
-        return guest::explain(args, target, stop);
-    }
+    let walks_are_seen = target.ensure_walks_are_seen().is_ok();
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, Slowdown::UNASKED);
     let (machine, process): (&mut dyn World, _) = (&mut machine, target.process());
-    let observation = Observation::of(machine, process, *has_children, &args.watch.options(), stop)?;
+    let observation = match walks_are_seen {
+        true => Observation::of(machine, process, *has_children, &args.watch.options(), stop)?,
+        false => Observation::of_unseen(machine, process)?,
+    };
     let (heat, family) = (&observation.heat, observation.family);
-    let plan = Observation::plan_for(heat);
+    let guest = target.seems_virtual_machine().then(|| (GuestMemory::of(heat), Observation::plan_for_guest(heat)));
+    let virtual_machine = guest.as_ref().map(|(guest, plan)| VirtualMachineReport { guest, plan, walks_are_seen });
+    let plan = match &guest {
+        Some((_, plan)) if !walks_are_seen => plan.clone(),
+        _ => Observation::plan_for(heat),
+    };
     let smaller = match observe::on_smaller_huge_pages_by_mapping(&Root::host(), heat) {
         Err(ObserveError::FrameTable { .. } | ObserveError::HiddenFrames) => None,
         told => Some(told?),
@@ -66,7 +72,7 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
         fault_share: observation.share_of_page_faults(&cost),
         cost_from,
         walk_share: observation.gauged.walk_share,
-        seems_virtual_machine: target.seems_virtual_machine(),
+        virtual_machine,
         managers: &managers,
     };
     terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report, terminal::detail()) })
