@@ -32,9 +32,9 @@ const BALLAST: u64 = 1792;
 const LEFT: u64 = 1536;
 const DATA: u64 = 1216;
 /// What a balloon leaves it that inflates further while memory is promoted.
-const LESS: u64 = 1024;
-/// What it then fills and checks at most.
-const FEWER_DATA: u64 = 768;
+const LESS: u64 = 1152;
+/// What it checks then, and as much lies free between.
+const SCATTERED: u64 = 512;
 /// What the guest itself touches for the first time during a promotion, at most, in MiB.
 const OWN: u64 = 4;
 /// Memory as for vhost-user devices; nobody asks for huge pages then.
@@ -294,7 +294,8 @@ fn populated_memory_becomes_huge_and_a_balloon_is_not_undone() {
 fn a_balloon_that_inflates_meanwhile_is_not_undone() {
     let Some(mut guest) = Guest::boot(SHARED) else { return };
     guest.inflate_balloon(LEFT);
-    guest.fill(FEWER_DATA);
+    guest.console.say(&format!("scatter {SCATTERED}"));
+    guest.console.wait_for("intact");
     let (huge_before, mut begun) = (huge_bytes_of(guest.pid()), false);
     let (promotion, _) = guest.promote(|guest, _| {
         if !begun && huge_bytes_of(guest.pid()) > huge_before + 16 * MIB {
@@ -313,7 +314,8 @@ fn a_balloon_that_inflates_meanwhile_is_not_undone() {
     println!("balloon: regions left alone because they had changed: {}", changed(&promotion));
     assert!(begun && meanwhile > 0 && changed(&promotion) > 0, "the balloon came too late: {promotion}");
     let allowed = number(&promotion, "rss_before_bytes") / 100;
-    assert!(after <= LESS * MIB + allowed + OWN * MIB, "{before} to {after}: {promotion}");
+    // The kernel's allocator takes small pieces first: so what the balloon took had been touched.
+    assert!(after + (LEFT - LESS) * MIB <= before + allowed + OWN * MIB, "{before} to {after}: {promotion}");
 }
 
 fn memory_that_is_not_congruent_is_told() {
