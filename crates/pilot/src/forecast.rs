@@ -15,7 +15,7 @@ use observe::walk_cycles::WalkCycles;
 use observe::{ObserveError, ObserveOptions};
 use serde::{Deserialize, Serialize};
 
-use crate::decide::{Allowance, GainPercent, Past, Plan, SavedWork, Spent, decide, expected_gain};
+use crate::decide::{Allowance, GainPercent, Limits, Past, Plan, SavedWork, Spent, decide, expected_gain};
 use crate::engine::{Family, FamilyWatch, add_family};
 use crate::past_trials::{Correction, EstimatedFrom, PastTrials, TriedProgram};
 use crate::world::World;
@@ -319,6 +319,22 @@ impl Observation {
         world.complete(&mut heat);
         let family = add_family(&mut heat, process, with_children, world, options, family, stop)?;
         Ok(Self { heat, family, gauged })
+    }
+
+    /// A process whose page walks cannot be observed, such as a virtual machine under KVM: what is populated, and no heat.
+    ///
+    /// Errors: as observing.
+    pub fn of_unseen(world: &mut dyn World, process: Process) -> Result<Self, ObserveError> {
+        let mut heat = world.survey_growth(process)?;
+        world.complete(&mut heat);
+        let page_tables = world.status(process).map_or(Bytes(0), |status| status.vm_pte);
+        Ok(Self { family: Family::alone(page_tables, heat.footprint()), heat, gauged: Gauged::default() })
+    }
+
+    /// What `promote --guest` would take of a virtual machine with the limits that hold by default.
+    pub fn plan_for_guest(heat: &Heat) -> Plan {
+        let limits = Allowance::default().limits(heat.rss, &Spent::default());
+        decide(heat, &Limits { guest: true, ..limits }, &Past::default())
     }
 
     /// What would be promoted of such a heat with the limits that hold by default.

@@ -31,6 +31,9 @@ pub struct Candidate {
     pub start: Address,
     /// Which threads wait for it meanwhile.
     pub who_waits: WhoWaits,
+    /// Its base pages in the process's page tables when it was planned. If fewer are left, some were given back since, as by a guest's balloon, and a
+    /// huge page would fill them again.
+    pub present: Pages,
 }
 
 impl From<Candidate> for Address {

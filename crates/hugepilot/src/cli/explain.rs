@@ -11,7 +11,7 @@ use kernel::thp::Thp;
 use launch::cached_file::{PROBED_FILES, probe_files};
 use launch::manager;
 use observe::{ObserveError, calibrate};
-use pilot::decide::Plan;
+use pilot::decide::{GuestMemory, Plan};
 use pilot::explain::{self, Surroundings};
 use pilot::forecast::{Estimator, ForecastBasis, Observation};
 use pilot::machine::{Machine, require};
@@ -20,8 +20,8 @@ use pilot::world::World;
 use super::args::ExplainArgs;
 use super::forecast::past_trials;
 use super::target::{self, Named};
-use super::{guest, terminal};
-use crate::report::{AfterRestart, ExplainReport, json, text};
+use super::terminal;
+use crate::report::{AfterRestart, ExplainReport, VirtualMachineReport, json, text};
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<()> {
     require::observing(args.watch.tracker)?;
@@ -31,13 +31,21 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<()> {
 
 fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop: &Stop) -> anyhow::Result<()> {
     let _elsewhere = observe::keep_away_from(target.pid());
-    if target.ensure_walks_are_seen().is_err() {
-        return guest::explain(args, target, stop);
-    }
+    let walks_are_seen = target.ensure_walks_are_seen().is_ok();
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, Slowdown::UNASKED);
     let (machine, process): (&mut dyn World, _) = (&mut machine, target.process());
-    let mut observation = Observation::of(machine, process, *has_children, &args.watch.options(), stop)?;
-    let plan = Observation::plan_for(&observation.heat);
+    let mut observation = match walks_are_seen {
+        true => Observation::of(machine, process, *has_children, &args.watch.options(), stop)?,
+        false => Observation::of_unseen(machine, process)?,
+    };
+    let guest = target
+        .seems_virtual_machine()
+        .then(|| (GuestMemory::of(&observation.heat), Observation::plan_for_guest(&observation.heat)));
+    let virtual_machine = guest.as_ref().map(|(guest, plan)| VirtualMachineReport { guest, plan, walks_are_seen });
+    let plan = match &guest {
+        Some((_, plan)) if !walks_are_seen => plan.clone(),
+        _ => Observation::plan_for(&observation.heat),
+    };
     observation.gauged = observation.gauged.with_smaller_pages(&Root::host(), &observation.heat, &plan);
     let (heat, family) = (&observation.heat, observation.family);
     let smaller = match observe::on_smaller_huge_pages_by_mapping(&Root::host(), heat) {
@@ -67,7 +75,7 @@ fn explain_one(args: &ExplainArgs, Named { target, has_children }: &Named, stop:
         fault_share: observation.share_of_page_faults(&cost),
         cost_from,
         walk_share: observation.gauged.walk_share,
-        seems_virtual_machine: target.seems_virtual_machine(),
+        virtual_machine,
         collapses_files,
         managers: &managers,
     };

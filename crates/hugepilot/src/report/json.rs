@@ -385,7 +385,7 @@ mod tests {
     use crate::report::samples::{self, AFTER, mixed_plan, outcome, pilot_report};
     use crate::report::{
         AfterRestart, Expectation, ExplainReport, GuestPlanReport, GuestReport, LaunchReport, PoolPlanReport,
-        ReclaimStatusReport, pool_samples,
+        ReclaimStatusReport, VirtualMachineReport, pool_samples,
     };
 
     /// The document indented for a snapshot; fails if it is not one line of JSON.
@@ -504,8 +504,12 @@ mod tests {
             fault_share: Some(0.18),
             cost_from: "as other machines showed",
             walk_share: Some(WalkShare { low: 0.1, high: 0.125 }),
-            seems_virtual_machine: false,
             collapses_files: None,
+            virtual_machine: Some(VirtualMachineReport {
+                guest: &samples::guest(),
+                plan: &samples::guest_plan(),
+                walks_are_seen: true,
+            }),
             managers: &managers,
         };
         let clearing = heat_of_all.clearing;

@@ -34,7 +34,7 @@ use std::path::Path;
 
 use heat::clearing::Clearing;
 use heat::statistics::Interval;
-use heat::units::{Bytes, Nanos, Slowdown};
+use heat::units::{Bytes, HUGE_PAGE, Nanos, Slowdown};
 use heat::{Heat, Mapping, Snapshot, WalkShare};
 use launch::Prepared;
 use launch::cached_file::{CacheError, CachedFile};
@@ -192,12 +192,30 @@ pub struct ExplainReport<'a> {
     pub cost_from: &'static str,
     /// The share of the process's cycles in which a page walk was under way; None where the processor does not count them.
     pub walk_share: Option<WalkShare>,
-    /// Whether it seems to run a virtual machine, whose guest memory can be promoted without knowing its heat.
-    pub seems_virtual_machine: bool,
+    /// What holds if it seems to run a virtual machine, whose guest memory can be promoted without knowing its heat.
+    pub virtual_machine: Option<VirtualMachineReport<'a>>,
     /// Whether the kernel can replace pages of a file beneath a program that maps them; None if that is not known, or does not matter.
     pub collapses_files: Option<bool>,
     /// The allocators and runtimes that manage its memory by rules of their own.
     pub managers: &'a [Managed],
+}
+
+/// A process that seems to run a virtual machine.
+#[derive(Clone, Copy, Debug)]
+pub struct VirtualMachineReport<'a> {
+    /// The memory of its guest; without blocks if none was found.
+    pub guest: &'a GuestMemory,
+    /// What `promote --guest` would do.
+    pub plan: &'a Plan,
+    /// Whether the host sees the guest's page walks; not under KVM.
+    pub walks_are_seen: bool,
+}
+
+impl VirtualMachineReport<'_> {
+    /// The guest memory that `promote --guest` would put on huge pages.
+    fn can_be_promoted(&self) -> Bytes {
+        Bytes(self.plan.promotions().count() as u64 * HUGE_PAGE)
+    }
 }
 
 /// What huge pages would do for the programs of this machine.

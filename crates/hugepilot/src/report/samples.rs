@@ -352,7 +352,7 @@ pub(super) fn promotion<'a>(plan: &'a Plan, outcome: &'a Outcome) -> PromoteRepo
 }
 
 /// A virtual machine: guest memory of which the last region is hardly populated, more that is mapped askew, and a heap.
-fn virtual_machine() -> Heat {
+pub(super) fn virtual_machine() -> Heat {
     let mut regions: Vec<Region> = (0..4).map(|number| region(number, 0.0, 0)).collect();
     regions.extend([huge(4, 0.0), region(5, 0.0, 300)]);
     regions.extend([1000, 2000].map(|number| Region { mapping: Some(number as u32 / 1000), ..region(number, 0.0, 0) }));

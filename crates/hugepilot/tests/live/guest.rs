@@ -12,6 +12,8 @@ crate::trials!(
     memory_that_is_on_its_way_is_left_alone,
     a_process_without_guest_memory_is_refused,
     kvm_is_refused_unless_it_is_named_a_guest,
+    kvm_is_explained_whatever_it_has,
+    memory_without_huge_pages_is_told_with_what_to_do,
     a_daemon_promotes_guests,
 );
 
@@ -65,13 +67,33 @@ fn kvm_is_refused_unless_it_is_named_a_guest() {
     hugepilot(&format!("promote {pid}"))
         .assert_fails_with(&["virtual machine (KVM)", &format!("promote --guest {pid}")]);
     let explained: Ran = hugepilot(&format!("explain {pid} --window 200ms"));
-    let last = explained.stdout.lines().last().unwrap_or_default();
-    assert!(explained.status.success() && last.contains(&format!("promote --guest {pid}")), "{explained:?}");
+    let answer = explained.stdout.lines().skip_while(|line| !line.starts_with("more huge pages?")).take(2);
+    let answer: String = answer.collect();
+    assert!(explained.status.success() && answer.contains(&format!("promote --guest {pid}")), "{explained:?}");
+    let json = hugepilot(&format!("explain {pid} --window 200ms --json")).json();
+    assert_eq!((json["report"].as_str(), json["guest"]["walks_are_seen"].as_bool()), (Some("explain"), Some(false)));
+    assert!(number(&json["guest"], "can_be_promoted_bytes") >= 124 * MIB, "{json}");
     let json = promote(&program);
     assert!(number(&json, "applied") >= 62 && program.huge_bytes() >= 124 * MIB, "{json}");
     let back = hugepilot(&format!("give-back {pid} --json")).json();
     assert_eq!((number(&back, "applied"), program.huge_bytes()), (number(&json, "applied"), 0), "{back}");
     program.assert_unharmed();
+}
+
+fn kvm_is_explained_whatever_it_has() {
+    let Some(program) = Program::try_start("kvm map=16M fill ready read=all") else {
+        return eprintln!("no virtual machine can be made here: not tested");
+    };
+    let explained = hugepilot(&format!("explain {} --window 200ms", program.pid));
+    assert!(explained.status.success() && explained.stdout.contains("no memory that looks like"), "{explained:?}");
+    assert!(explained.stdout.contains("16 MiB") && !explained.stdout.contains("promote --guest"), "{explained:?}");
+}
+
+fn memory_without_huge_pages_is_told_with_what_to_do() {
+    let program = Program::start("map=128M nohugepage fill ready read=all");
+    let told = hugepilot(&format!("promote --guest {} --dry-run --window 200ms", program.pid)).stdout;
+    assert!(told.contains("would do nothing: ") && told.contains("start the guest without that setting"), "{told}");
+    assert!(!told.contains("does it"), "{told}");
 }
 
 fn a_daemon_promotes_guests() {

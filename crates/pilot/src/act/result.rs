@@ -158,10 +158,12 @@ impl Outcome {
     }
 }
 
-/// What the kernel means by an errno of `process_madvise(2)`, or by doing nothing.
+/// What the kernel means by an errno of `process_madvise(2)`, or by doing nothing; and why it was not asked.
 pub(super) fn refusal_reason(error: &io::Error) -> RefusalReason {
-    if error.raw_os_error().is_none() && error.kind() == io::ErrorKind::ResourceBusy {
-        return RefusalReason::MappedByOthers;
+    match (error.raw_os_error(), error.kind()) {
+        (None, io::ErrorKind::ResourceBusy) => return RefusalReason::MappedByOthers,
+        (None, io::ErrorKind::InvalidData) => return RefusalReason::Changed,
+        _ => (),
     }
     match Errno::from_io_error(error) {
         Some(Errno::INVAL) => RefusalReason::NotEligible,
@@ -202,6 +204,7 @@ pub(crate) mod tests {
         let reasons: Vec<_> = outcome.refused.iter().map(|refusal| (refusal.start.0, refusal.reason)).collect();
         assert_eq!(reasons, [(1, RefusalReason::NoContiguousMemory), (2, RefusalReason::CgroupFullOrPinned)]);
         assert_eq!(refusal_reason(&io::ErrorKind::ResourceBusy.into()), RefusalReason::MappedByOthers);
+        assert_eq!(refusal_reason(&io::ErrorKind::InvalidData.into()), RefusalReason::Changed);
         assert!(outcome.times.percentile(0.5).is_some_and(|took| took.0.abs_diff(MS.0) < MS.0 / 10));
     }
 

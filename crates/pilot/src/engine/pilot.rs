@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use heat::units::{Address, Bytes, CpuShare, Nanos, Slowdown};
+use heat::units::{Address, Bytes, CpuShare, Nanos, Pages, Slowdown};
 use heat::{Heat, HeldBack, Region, Snapshot};
 use hugepilot_os::stop::Stop;
 use kernel::probe::CollapseTimes;
@@ -422,7 +422,9 @@ impl<'a> Pilot<'a> {
 /// A region of a heat, as a candidate for promotion.
 pub fn candidate(start: Address, heat: &Heat) -> Candidate {
     let who_waits = if heat.is_shared(start) { WhoWaits::WhoTouchesIt } else { WhoWaits::AnyThread };
-    Candidate { start, who_waits }
+    let found = heat.regions.binary_search_by_key(&start, |region| region.start);
+    let present = found.map_or(0, |index| heat.regions[index].present.len() as u64);
+    Candidate { start, who_waits, present: Pages(present) }
 }
 
 pub(super) fn ensure_same_program(before: Option<u64>, now: &Heat) -> Result<(), ObserveError> {

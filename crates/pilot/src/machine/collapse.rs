@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use heat::units::{Address, BASE_PAGE, HUGE_PAGE, Nanos};
 use hugepilot_os::advise::{advise, advise_again};
-use hugepilot_os::page_scan;
+use hugepilot_os::page_scan::{self, category};
 use hugepilot_os::process::Punctual;
 use hugepilot_os::stop::Stop;
 use hugepilot_os::{Advice, PidFd};
@@ -33,12 +33,13 @@ pub(super) fn collapse(
     processors: u64,
     stop: &Stop,
 ) -> Step {
-    let Candidate { start, who_waits } = region;
+    let Candidate { start, who_waits, .. } = region;
     let (prepared, _kept_on_its_processor) = preparation.prepare(target, start);
     let (started, cpu_before) = (Instant::now(), thread_cpu_time());
     let result = {
         let _punctual = comes_first(who_waits, preparation).then(|| Punctual::begin(COLLAPSING));
-        advise_again(|| advise(target, start.0, HUGE_PAGE, Advice::Collapse), || stop.requested())
+        let collapse = || advise(target, start.0, HUGE_PAGE, Advice::Collapse);
+        ensure_none_given_back(target, region).and_then(|()| advise_again(collapse, || stop.requested()))
     };
     let took = Nanos::from_duration(started.elapsed());
     if result.is_ok() {
@@ -55,6 +56,21 @@ pub(super) fn collapse(
         held_up: who_waits.counted(held_up, processors),
         preparing: prepared.took(),
         prepared_on: prepared.node(),
+    }
+}
+
+/// A collapse fills what was given back since the plan was made, as by a guest's balloon: so this is asked just before. Errors: some of it was
+/// ([`io::ErrorKind::InvalidData`]).
+fn ensure_none_given_back(target: &PidFd, region: Candidate) -> io::Result<()> {
+    let (start, end) = (region.start.0, region.start.0 + HUGE_PAGE);
+    let mut present = 0;
+    let scanned = page_scan::scan(target.pid(), start, end, category::PRESENT, |run| {
+        present += (run.end - run.start) / BASE_PAGE
+    });
+    match scanned {
+        Ok(()) if present < region.present.0 => Err(io::ErrorKind::InvalidData.into()),
+        // Kernels before 6.7 do not say.
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
@@ -102,9 +118,30 @@ pub(super) fn split(target: &PidFd, region: Address) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use heat::units::Slowdown;
+    use heat::units::{Pages, Slowdown};
+    use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 
     use super::*;
+
+    #[test]
+    fn what_was_given_back_since_the_plan_is_not_filled_again() {
+        let mut memory = AlignedMemory::anonymous(HUGE_PAGE as usize).unwrap();
+        memory.advise(0, HUGE_PAGE as usize, OwnAdvice::NoHugePage).unwrap();
+        memory.bytes_mut().fill(1);
+        memory.advise(5 * BASE_PAGE as usize, BASE_PAGE as usize, OwnAdvice::DontNeed).unwrap();
+        let own = PidFd::open(std::process::id()).unwrap();
+        if page_scan::any_huge(own.pid(), memory.address(), memory.address() + HUGE_PAGE).is_err() {
+            return eprintln!("skipped: this kernel has no PAGEMAP_SCAN");
+        }
+        let planned = |present| Candidate {
+            start: Address(memory.address()),
+            who_waits: WhoWaits::AnyThread,
+            present: Pages(present),
+        };
+        let collapsed = collapse(&own, planned(512), &mut Preparation::new(Slowdown::UNASKED), 1, &Stop::default());
+        assert_eq!(collapsed.result.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(ensure_none_given_back(&own, planned(511)).is_ok(), "it is as it was");
+    }
 
     #[test]
     fn collapses_of_shared_memory_come_first_only_when_they_are_to_be_over_with() {

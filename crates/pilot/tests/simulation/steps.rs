@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use heat::samples::at;
-use heat::units::{Nanos, Slowdown};
+use heat::units::{Nanos, Pages, Slowdown};
 use hugepilot_os::stop::Stop;
 use kernel::probe::CollapseTimes;
 use kernel::target::Process;
@@ -31,7 +31,8 @@ fn machine() -> Handle {
 }
 
 fn candidates(count: u64) -> Vec<Candidate> {
-    (0..count).map(|number| Candidate { start: at(number), who_waits: WhoWaits::AnyThread }).collect()
+    let candidate = |number| Candidate { start: at(number), who_waits: WhoWaits::AnyThread, present: Pages(0) };
+    (0..count).map(candidate).collect()
 }
 
 #[test]

@@ -4,7 +4,7 @@ use heat::PageSizes;
 use pilot::explain::Explained;
 use serde::Serialize;
 
-use super::{ReportKind, clearing, document};
+use super::{ReportKind, clearing, document, guest};
 use crate::report::ExplainReport;
 
 /// The explanation, each mapping listed.
@@ -35,7 +35,8 @@ pub fn explain(report: &ExplainReport) -> String {
             walk_cost_high_ns: report.basis.cost.high(),
             walk_cost_from: report.cost_from,
             walk_cycles_percent: walk_cycles,
-            seems_virtual_machine: report.seems_virtual_machine,
+            seems_virtual_machine: report.virtual_machine.is_some(),
+            guest: report.virtual_machine.map(guest::explained),
             memory_managers: report.managers.iter().map(|managed| managed.manager).collect::<Vec<_>>(),
             memory_manager_settings: report.managers,
             mappings: report.explanation.mappings.iter().map(explained).collect::<Vec<_>>(),

@@ -4,7 +4,7 @@ use pilot::decide::{Decision, GuestBlock, GuestMemory};
 use serde::Serialize;
 
 use super::{ReportKind, document};
-use crate::report::{GuestPlanReport, GuestReport};
+use crate::report::{GuestPlanReport, GuestReport, VirtualMachineReport};
 
 /// The dry run, each decision listed. Page walks are left out, because none are known.
 pub fn guest_plan(report: &GuestPlanReport) -> String {
@@ -33,6 +33,15 @@ pub fn guest_plan(report: &GuestPlanReport) -> String {
 /// A guest's memory before and after a promotion.
 pub(super) fn before_and_after(report: GuestReport) -> impl Serialize {
     object! { before: memory(report.before), after: report.after.map(memory) }
+}
+
+/// What `explain` tells of a guest: its memory, and what `promote --guest` would put on huge pages.
+pub(super) fn explained(machine: VirtualMachineReport) -> impl Serialize {
+    object! {
+        memory: memory(machine.guest),
+        can_be_promoted_bytes: machine.can_be_promoted(),
+        walks_are_seen: machine.walks_are_seen,
+    }
 }
 
 fn memory(guest: &GuestMemory) -> impl Serialize {

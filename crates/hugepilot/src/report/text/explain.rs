@@ -12,7 +12,7 @@ use pilot::words::{count, count_of, many_page_faults, meaning, rate, reason, why
 use super::clearing::cleared;
 use super::plan::{and_corrected, perhaps_nothing};
 use super::remedy::remedy;
-use super::{contended, joined, much_waiting};
+use super::{contended, guest, joined, much_waiting};
 use crate::report::table::table;
 use crate::report::{AfterRestart, Detail, ExplainReport, mapping_name};
 
@@ -36,6 +36,9 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
     let mut lines =
         vec![format!("process {}: {huge} of {resident} resident are on huge pages{smaller}", report.heat.pid)];
     lines.extend(children(report));
+    let machine = report.virtual_machine.as_ref();
+    let unseen = machine.filter(|machine| !machine.walks_are_seen);
+    lines.extend(machine.and_then(guest::populated));
     lines.extend([
         format!("more huge pages?    {}", worth(report, would_pay)),
         format!(
@@ -55,7 +58,9 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
     lines.extend(report.after_restart.as_ref().map(after_restart));
     let told = |managed: &Managed| format!("managed by          {}", managed.told().join("\n                    "));
     lines.extend(report.managers.iter().map(told));
-    lines.push(meaning(report.heat.meaning).to_owned());
+    if unseen.is_none() {
+        lines.push(meaning(report.heat.meaning).to_owned());
+    }
     lines.extend(cleared(report.heat));
     lines.push(String::new());
     // None of these holds a whole huge page.
@@ -65,7 +70,7 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
         Detail::Usual => large.iter().take(MOST).copied().collect(),
         Detail::Full => mappings.iter().collect(),
     };
-    lines.extend(overview(&shown));
+    lines.extend(if unseen.is_some() { unwalked(&shown) } else { overview(&shown) });
     for explained in shown.iter().filter(|each| each.huge < each.mapping.range.len()) {
         lines.push(String::new());
         lines.extend(details(explained, report));
@@ -73,15 +78,8 @@ pub fn explain(report: &ExplainReport, detail: Detail) -> String {
     if detail == Detail::Usual {
         lines.extend(left_out(&small, large.get(MOST..).unwrap_or_default()));
     }
-    lines.extend(report.seems_virtual_machine.then(|| of_virtual_machine(report.heat.pid)));
+    lines.extend(machine.into_iter().flat_map(guest::next_steps));
     joined(lines)
-}
-
-/// What can be done where the page walks that count are the guest's.
-fn of_virtual_machine(pid: u32) -> String {
-    format!(
-        "\nit seems to be a virtual machine: `hugepilot promote --guest {pid}` puts what is populated of its guest's memory on huge pages"
-    )
 }
 
 /// The mappings that are not shown, in one line.
@@ -156,6 +154,9 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
     if report.explanation.mappings.iter().any(|each| each.not_huge.contains_key(&Why::SwitchedOff)) {
         return format!("none may be: {}", why(Why::SwitchedOff));
     }
+    if let Some(machine) = report.virtual_machine.filter(|machine| !machine.walks_are_seen) {
+        return guest::worth(&machine);
+    }
     match report.forecast {
         Forecast::Contended(share) => contended(share),
         Forecast::Idle if report.family.processes > 1 => {
@@ -211,6 +212,17 @@ fn overview(mappings: &[&Explained]) -> Vec<String> {
         .lines()
 }
 
+/// The same where page walks are not seen.
+fn unwalked(mappings: &[&Explained]) -> Vec<String> {
+    table(mappings.iter().copied())
+        .right("size", |each| each.mapping.range.len())
+        .right("resident", |each| each.resident)
+        .right("huge", |each| each.huge)
+        .right("start", |each| each.mapping.range.start)
+        .left("mapping", |each| name(each))
+        .lines()
+}
+
 fn name(explained: &Explained) -> String {
     mapping_name(Some(&explained.mapping), NAME_LIMIT)
 }
@@ -241,7 +253,7 @@ fn benefit(reason: Reason) -> &'static str {
         Reason::NotWalked | Reason::TooCold | Reason::LivesInTlb | Reason::InOrder | Reason::Covered => {
             "benefit below cost"
         }
-        Reason::NotObserved | Reason::NotInSample => "benefit unknown",
+        Reason::NotObserved | Reason::NotInSample | Reason::Populated => "benefit unknown",
         _ => "not promoted",
     }
 }
@@ -249,13 +261,15 @@ fn benefit(reason: Reason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use heat::samples::mixed_heat;
-    use heat::{PageSet, WalkShare};
+    use heat::{Heat, Obstacle, PageSet, WalkShare};
+    use pilot::decide::{Allowance, GuestMemory, Limits, Past, Spent, decide};
     use pilot::explain::{Surroundings, explain as explanation_of};
     use pilot::forecast::{Doubt, ForecastBasis};
     use pilot::past_trials::EstimatedFrom;
 
     use super::*;
-    use crate::report::samples::mixed_plan;
+    use crate::report::VirtualMachineReport;
+    use crate::report::samples::{mixed_plan, virtual_machine};
     use crate::report::trial_samples::forecast_basis;
 
     fn with_children(processes: u64, children: Children, forecast: Forecast) -> String {
@@ -272,7 +286,7 @@ mod tests {
                 fault_share: None,
                 cost_from: "as measured on this machine",
                 walk_share: None,
-                seems_virtual_machine: false,
+                virtual_machine: None,
                 collapses_files: None,
                 managers: &[],
             },
@@ -300,6 +314,50 @@ mod tests {
         assert!(!childless.contains("child"), "{childless}");
     }
 
+    /// The explanation of a virtual machine with this much memory changed.
+    fn of_virtual_machine(walks_are_seen: bool, change: impl Fn(&mut Heat)) -> String {
+        let mut heat = virtual_machine();
+        change(&mut heat);
+        let limits = Limits { guest: true, ..Allowance::default().limits(heat.rss, &Spent::default()) };
+        let (plan, guest) = (decide(&heat, &limits, &Past::default()), GuestMemory::of(&heat));
+        let machine = VirtualMachineReport { guest: &guest, plan: &plan, walks_are_seen };
+        let report = ExplainReport {
+            heat: &heat,
+            explanation: &explanation_of(&heat, &plan, None, &Surroundings::default()),
+            family: Family::alone(Bytes(0), Bytes(0)),
+            forecast: Forecast::Idle,
+            basis: forecast_basis(),
+            doubt: None,
+            after_restart: None,
+            fault_share: None,
+            cost_from: "as measured on this machine",
+            walk_share: None,
+            virtual_machine: Some(machine),
+            collapses_files: None,
+            managers: &[],
+        };
+        explain(&report, Detail::Usual)
+    }
+
+    #[test]
+    fn a_virtual_machine_is_explained_whatever_it_has() {
+        insta::assert_snapshot!(of_virtual_machine(false, |_| ()));
+        let off = of_virtual_machine(false, |heat| {
+            heat.mappings[0].obstacle = Some(Obstacle::NoHugePage);
+            heat.mappings[1].range.end = heat.mappings[1].range.start;
+            heat.regions.iter_mut().for_each(|region| region.obstacle = Some(Obstacle::NoHugePage));
+        });
+        assert!(off.contains("more huge pages?    no more can be: ") && off.contains("(MADV_NOHUGEPAGE)"), "{off}");
+        assert!(off.contains("start the guest without that") && !off.contains("promote --guest"), "{off}");
+        let none = |walks_are_seen| {
+            of_virtual_machine(walks_are_seen, |heat| heat.mappings.iter_mut().for_each(|each| each.executable = true))
+        };
+        assert!(none(false).contains("more huge pages?    no: it maps no memory that looks like"), "{}", none(false));
+        assert!(none(true).contains("named as a virtual machine is") && !none(true).contains("promote --guest"));
+        let without_kvm = of_virtual_machine(true, |_| ());
+        assert!(without_kvm.lines().last().unwrap().contains("`hugepilot promote --guest 4242`"), "{without_kvm}");
+    }
+
     #[test]
     fn an_explanation_answers_both_questions() {
         let surroundings = Surroundings { enabled: Some("madvise".to_owned()), ..Surroundings::default() };
@@ -323,7 +381,7 @@ mod tests {
             fault_share: None,
             cost_from: "as other machines showed",
             walk_share: None,
-            seems_virtual_machine: false,
+            virtual_machine: None,
             collapses_files: None,
             managers: &managers,
         };
@@ -369,8 +427,6 @@ mod tests {
         );
         let idle = explain(&ExplainReport { forecast: Forecast::Idle, ..report });
         assert!(idle.contains("more huge pages?    unknown: the process used no CPU time"), "{idle}");
-        let guest = explain(&ExplainReport { seems_virtual_machine: true, ..report });
-        assert!(guest.lines().last().unwrap().contains("`hugepilot promote --guest 4242`"), "{guest}");
         let contended = explain(&ExplainReport { forecast: Forecast::Contended(0.9), ..report });
         assert!(contended.contains("unknown: it was ready to run but waited for a processor 90 % of"), "{contended}");
     }
