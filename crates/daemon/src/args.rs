@@ -30,7 +30,7 @@ pub struct DaemonArgs {
     /// checks a file
     #[arg(long, conflicts_with = "config")]
     pub check: bool,
-    /// Waits at its end, for ten seconds at most, until an agent that ends with it says whether records of promotions stay
+    /// Waits at its end, for twenty seconds at most, until an agent that ends with it says whether records of promotions stay
     #[arg(long, conflicts_with = "check")]
     pub ends_with_agent: bool,
     /// Where to listen.

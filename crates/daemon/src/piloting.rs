@@ -30,7 +30,7 @@ use crate::service;
 /// Between two steps of the loop.
 const PAUSE: Duration = Duration::from_millis(250);
 /// How long an agent that ends with the daemon may take to say what becomes of records: it asks the API server.
-const AGENT_ENDS: Duration = Duration::from_secs(10);
+const AGENT_ENDS: Duration = Duration::from_secs(20);
 /// Between two attempts to serve metrics, two searches for another daemon, and two summaries for systemd.
 const RETRY: Duration = Duration::from_secs(10);
 /// Of why a configuration was refused, so many characters are told to whoever asks.
@@ -381,6 +381,9 @@ mod tests {
         agent.join().unwrap();
         state.set_records_at_end(RecordsAtEnd::Keep);
         assert_eq!(records_at_end(&state, Duration::from_secs(60)), RecordsAtEnd::Keep);
+        state.set_records_at_end(RecordsAtEnd::Remove);
+        assert!(state.assign("kubernetes", Vec::new()), "the next agent");
+        assert_eq!(records_at_end(&state, Duration::ZERO), RecordsAtEnd::Keep, "what the former one said is void");
     }
 
     #[test]

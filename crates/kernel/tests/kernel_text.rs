@@ -53,16 +53,19 @@ fn mappings() {
 #[test]
 fn contents_of_mappings() {
     let cat = smaps::parse(&tree("linux-6.18").text("proc/self/smaps").unwrap()).unwrap();
-    assert_eq!((cat[0].line.name.as_str(), cat[0].resident, cat[0].flags), ("/usr/bin/cat", Bytes(8 << 10), 0));
+    assert_eq!(
+        (cat[0].line.name.as_str(), cat[0].resident, cat[0].flags),
+        ("/usr/bin/cat", Bytes(8 << 10), vm_flags::MAY_WRITE)
+    );
     let redis = smaps::read(&tree("debian-6.1"), 633).unwrap();
     let arena = &redis[1];
     assert_eq!((arena.line.range.len(), arena.huge), (Bytes(5 << 30), Bytes(4 << 20)));
     assert_eq!((arena.resident, arena.lazily_freed), (Bytes(5301200 << 10), Bytes(64 << 10)));
     let flags: Vec<u64> = redis.iter().map(|mapping| mapping.flags).collect();
-    assert_eq!(
-        flags,
-        [0, 0, vm_flags::SHARED | vm_flags::HUGETLB, vm_flags::GROWSDOWN, vm_flags::IO | vm_flags::PFNMAP]
-    );
+    let writable = |flags: u64| vm_flags::MAY_WRITE | flags;
+    let shared = writable(vm_flags::SHARED | vm_flags::HUGETLB);
+    let of_device = vm_flags::IO | vm_flags::PFNMAP;
+    assert_eq!(flags, [writable(0), writable(0), shared, writable(vm_flags::GROWSDOWN), of_device]);
     assert!(smaps::read(&tree("debian-6.1"), 3).unwrap_err().is_gone());
 }
 

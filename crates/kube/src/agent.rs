@@ -79,7 +79,11 @@ async fn see(installation: Option<&Installation>) {
 async fn say_what_becomes_of_records(installation: &Installation, socket: PathBuf) -> anyhow::Result<()> {
     let records = if installation.is_deleted().await { RecordsAtEnd::Remove } else { RecordsAtEnd::Keep };
     let say = move || ControlClient::at(&socket).set_records_at_end(records);
-    Ok(tokio::task::spawn_blocking(say).await??)
+    match (tokio::task::spawn_blocking(say).await?, records) {
+        (Err(error), RecordsAtEnd::Remove) => Err(error).context("records of promotions stay on this node"),
+        // Without a daemon there is nobody to be told that they stay.
+        _ => Ok(()),
+    }
 }
 
 async fn cluster() -> anyhow::Result<Client> {

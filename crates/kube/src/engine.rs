@@ -181,16 +181,21 @@ impl RunningContainer {
     }
 }
 
+/// What engines write before an id.
+fn is_engine(word: &str) -> bool {
+    ["docker", "libpod", "nerdctl", "cri-containerd"].contains(&word)
+}
+
 /// The container's own group among those of its first process, which may be in one below it, as under systemd. None: it has none.
 fn group_of(groups: BTreeSet<String>, id: &str) -> Option<String> {
-    // `docker-ID.scope`, `libpod-ID`, `nerdctl-ID.scope`, or just the id.
+    // `docker-ID.scope`, `libpod-ID`, `nerdctl-ID.scope`, or just the id, which under containerd may be any word.
     let is_own = |part: &str| {
-        let before = part.strip_suffix(".scope").unwrap_or(part).strip_suffix(id);
-        before.is_some_and(|before| before.is_empty() || before.ends_with('-'))
+        let part = part.strip_suffix(".scope").unwrap_or(part);
+        part == id || part.strip_suffix(id).and_then(|before| before.strip_suffix('-')).is_some_and(is_engine)
     };
     let own = |group: String| {
         let parts: Vec<&str> = group.split('/').collect();
-        let last = parts.iter().position(|part| is_own(part))?;
+        let last = parts.iter().rposition(|part| is_own(part))?;
         Some(parts[..=last].join("/"))
     };
     groups.into_iter().find_map(own)
@@ -243,7 +248,8 @@ mod tests {
         let below = "/libpod_parent/libpod-4f66d7e3";
         assert_eq!(of(&["/libpod_parent", below], "4f66d7e3").as_deref(), Some(below));
         assert_eq!(of(&["/default/db"], "db").as_deref(), Some("/default/db"), "an id of containerd may be any word");
-        assert_eq!(of(&["/db-tools/mydb"], "db"), None);
+        assert_eq!(of(&["/prod-db/default/db"], "db").as_deref(), Some("/prod-db/default/db"), "no stranger's group");
+        assert_eq!(of(&["/db-tools/mydb", "/prod-db"], "db"), None);
     }
 
     #[test]

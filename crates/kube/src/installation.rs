@@ -9,11 +9,11 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::{Api, Client, Error};
 
 /// How long the API server may take to answer.
-const ANSWER: Duration = Duration::from_secs(2);
-/// A refusal may pass: only one that is repeated so often counts.
+const ANSWER: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 2 });
+/// A refusal may pass, as while an authorizer starts: only one that is repeated so often counts. The daemon waits longer than that takes.
 const REFUSALS: u32 = 4;
 /// Between two questions at the end.
-const SOON: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 500 });
+const SOON: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 2_000 });
 /// Between two questions until the DaemonSet has been seen.
 const LATER: Duration = Duration::from_secs(30);
 

@@ -190,6 +190,13 @@ impl FileToCache {
     }
 }
 
+/// Whether 2 MiB of a file, from a multiple of 2 MiB, are on a huge page of the page cache after reading them so. A file that cannot be read
+/// so, or of which the kernel does not tell it, gets none.
+pub fn gets_huge_page(path: &Path, start: u64) -> bool {
+    let read = |file: FileToCache| file.read_part(start..start.saturating_add(HUGE_PAGE), &Stop::default(), |_| ());
+    FileToCache::open(path).and_then(read).is_ok_and(|cached| cached.huge > Bytes(0))
+}
+
 /// How 2 MiB of a file are in the page cache.
 enum RegionIs {
     Huge,
@@ -209,7 +216,8 @@ pub struct FileAbilities {
 
 /// Tries it on a file of 2 MiB that has no name, in this directory. None: it is in memory (tmpfs), which tells nothing of disks.
 ///
-/// Errors: no such file can be made there; `ENOTTY` the kernel is older than 6.7 and does not tell.
+/// Errors: no such file can be made there; `ENOTTY` the kernel is older than 6.7 and does not tell; its huge pages cannot be dropped, so that
+/// none of its base pages can be collapsed.
 pub fn probe_files(directory: &Path) -> io::Result<Option<FileAbilities>> {
     let named = open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
     let mut written = File::from(named);
@@ -224,12 +232,21 @@ pub fn probe_files(directory: &Path) -> io::Result<Option<FileAbilities>> {
     drop_clean(&file, 0, 0)?;
     let reads_huge = read_huge(&file, 0)?;
     drop_clean(&file, 0, 0)?;
-    fadvise(&file, 0, None, Advice::Random)?;
+    Ok(Some(FileAbilities { reads_huge, collapses: base_pages_collapse(&file)? }))
+}
+
+/// Whether the first 2 MiB of a file that is not in the page cache are collapsed, once they are there on base pages.
+///
+/// Errors: they are on a huge page, which the kernel would call collapsed without doing anything.
+fn base_pages_collapse(file: &File) -> io::Result<bool> {
+    fadvise(file, 0, None, Advice::Random)?;
     for offset in (0..HUGE_PAGE).step_by(BASE_PAGE as usize) {
         file.read_exact_at(&mut [0], offset)?;
     }
-    let collapses = collapse_file(&file, 0).is_ok() && read_huge(&file, 0)?;
-    Ok(Some(FileAbilities { reads_huge, collapses }))
+    if read_huge(file, 0)? {
+        return Err(io::Error::other("its huge pages stay in the page cache, so that there is nothing to collapse"));
+    }
+    Ok(collapse_file(file, 0).is_ok() && read_huge(file, 0)?)
 }
 
 fn is_in_memory(file: &File) -> bool {
@@ -311,16 +328,35 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_agrees_with_what_a_file_gets_and_leaves_nothing_behind() {
+    fn a_probe_leaves_nothing_behind_and_tells_nothing_of_memory() {
         let directory = directory();
-        let Ok(Some(can)) = probe_files(directory.path()) else {
-            return eprintln!("not tested: the kernel does not tell");
+        // What it finds depends on the file system, and on how much memory is contiguous just then.
+        let found = probe_files(directory.path());
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0, "{found:?}");
+        let in_memory = probe_files(Path::new("/dev/shm"));
+        assert!(matches!(in_memory, Ok(None)), "{in_memory:?}");
+    }
+
+    #[test]
+    fn huge_pages_that_stay_in_the_page_cache_are_not_taken_for_collapsed_ones() {
+        let directory = directory();
+        let file = File::open(written(&directory.path().join("file"), HUGE_PAGE)).unwrap();
+        drop_clean(&file, 0, 0).unwrap();
+        let Ok(true) = read_huge(&file, 0) else {
+            return eprintln!("not tested: no file gets huge pages here, or the kernel does not tell");
         };
-        assert_eq!(directory.path().read_dir().unwrap().count(), 0);
-        let file = FileToCache::open(&written(&directory.path().join("file"), HUGE_PAGE)).unwrap();
-        let cached = file.read(&Stop::default(), |_| ()).unwrap();
-        assert_eq!(cached.huge > Bytes(0), can.reads_huge || can.collapses, "{cached:?} {can:?}");
-        assert_eq!(probe_files(Path::new("/dev/shm")).ok().flatten(), None, "it is in memory");
+        let refused = base_pages_collapse(&file).unwrap_err().to_string();
+        assert!(refused.contains("nothing to collapse"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_tried_gets_no_huge_page() {
+        let directory = directory();
+        let small = written(&directory.path().join("small"), HUGE_PAGE - 1);
+        assert!(!gets_huge_page(&small, 0) && !gets_huge_page(Path::new("/nowhere"), 0));
+        let large = written(&directory.path().join("large"), 2 * HUGE_PAGE);
+        let gets_one = gets_huge_page(&large, HUGE_PAGE);
+        assert!(!gets_one || read_huge(&File::open(large).unwrap(), HUGE_PAGE).unwrap(), "it is there afterwards");
     }
 
     #[test]

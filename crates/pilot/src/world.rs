@@ -31,8 +31,8 @@ pub struct Candidate {
     pub start: Address,
     /// Which threads wait for it meanwhile.
     pub who_waits: WhoWaits,
-    /// Its base pages in the process's page tables when it was planned. If fewer are left, some were given back since, as by a guest's balloon, and a
-    /// huge page would fill them again.
+    /// Its base pages in the process's page tables when it was planned. If a guest has fewer left, a balloon took some since, and a huge page would
+    /// fill them again.
     pub present: Pages,
 }
 

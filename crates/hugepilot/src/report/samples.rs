@@ -62,7 +62,7 @@ pub(super) fn growth_limit() -> GrowthLimit {
     one_mebibyte().growth_limit(Bytes(0))
 }
 
-/// The plan for it with 1 MiB of growth allowed.
+/// One of its settings is set, the other is not.
 pub(super) fn jemalloc() -> Managed {
     let setting =
         |name: &str, effect, state| ManagerSetting { setting: name.to_owned(), effect, state, requires: None };
@@ -77,6 +77,7 @@ pub(super) fn jemalloc() -> Managed {
     }
 }
 
+/// The plan for mixed heat with 1 MiB of growth allowed.
 pub(super) fn mixed_plan() -> Plan {
     let heat = mixed_heat();
     let limits = one_mebibyte().limits(heat.rss, &Spent::default());

@@ -16,6 +16,10 @@ use super::text::quoted_for_shell;
 const NAME_LIMIT: usize = 24;
 const PLACE_LIMIT: usize = 28;
 const PATH_LIMIT: usize = 4096;
+/// What the kernel appends to the name of a file that is gone.
+const DELETED: &str = " (deleted)";
+/// What to know of the path in [`cache_command`], which is that of the program's mount namespace.
+pub const IN_CONTAINER: &str = "in a container, the path is the container's: run it there";
 /// A busiest process that used less of its program's CPU time does not stand for all of it.
 const STANDS_FOR_ALL: f64 = 0.9;
 
@@ -68,6 +72,17 @@ fn row(by: GroupBy, program: &RunningProgram, finding: &ScanFinding) -> ScanRow 
         notes: notes(program, finding),
         next: next(program, finding),
     }
+}
+
+/// The command that puts a program's file on huge pages, by the path that the program sees. None: the file is deleted.
+pub fn cache_command(file: &str) -> Option<String> {
+    let is_there = !file.ends_with(DELETED);
+    is_there.then(|| format!("hugepilot cache {}", quoted_for_shell(&printable(file, PATH_LIMIT))))
+}
+
+/// Its place is the container's id, or else a systemd unit.
+fn is_in_container(program: &RunningProgram) -> bool {
+    program.place.as_deref().is_some_and(|place| ![".service", ".scope"].iter().any(|unit| place.ends_with(unit)))
 }
 
 fn share(part: Bytes, whole: Bytes) -> String {
@@ -138,12 +153,14 @@ fn next(program: &RunningProgram, finding: &ScanFinding) -> Option<String> {
         }
         WhatNext::CacheFile => {
             let cache = match observed.after_restart.as_ref().map(|after| &after.first) {
-                Some(RestartRemedy::CacheFile(file)) => quoted_for_shell(&printable(file, PATH_LIMIT)),
-                _ => "FILE".to_owned(),
+                Some(RestartRemedy::CacheFile(file)) => cache_command(file),
+                _ => None,
             };
+            let cache = cache.unwrap_or_else(|| "hugepilot cache FILE".to_owned());
+            let place = if is_in_container(program) { format!("; {IN_CONTAINER}") } else { String::new() };
             format!(
-                "hugepilot cache {cache}: it maps that file on base pages; where the kernel cannot replace them beneath it, which the command tells, \
-                 run it while the program is stopped (hugepilot explain {pid} names others)"
+                "{cache}: it maps that file on base pages; where the kernel cannot replace them beneath it, which the command tells, \
+                 run it while the program is stopped (hugepilot explain {pid} names others){place}"
             )
         }
         WhatNext::StartOnHugePages => "hugepilot run --pages thp -- PROGRAM, at its next start".to_owned(),
@@ -155,4 +172,25 @@ fn next(program: &RunningProgram, finding: &ScanFinding) -> Option<String> {
         }
         WhatNext::ObserveAgain => "hugepilot scan, when less is running".to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::scan_samples::scanned;
+
+    #[test]
+    fn the_path_of_a_file_in_a_container_is_told_to_be_the_containers() {
+        let told = |place: &str| {
+            let scanned = scanned().into_iter().map(|(program, finding)| {
+                next(&RunningProgram { place: Some(place.to_owned()), ..program }, &finding).unwrap_or_default()
+            });
+            scanned.filter(|next| next.starts_with("hugepilot cache '/srv/an index")).collect::<Vec<_>>()
+        };
+        for (place, is_told) in [("0123456789ab", true), ("searchd.service", false), ("session-3.scope", false)] {
+            let next = told(place);
+            assert!(next.len() == 1 && next[0].contains(IN_CONTAINER) == is_told, "{place}: {next:?}");
+        }
+        assert_eq!(cache_command("/srv/index (deleted)"), None);
+    }
 }

@@ -39,22 +39,25 @@ impl Containerd {
 
     /// Asks which containers run. Errors: it does not answer.
     pub(super) async fn refresh(&mut self, running: &mut BTreeMap<String, RunningContainer>) -> anyhow::Result<()> {
-        let mut now = BTreeMap::new();
+        let mut tasks = Vec::new();
         for namespace in timeout(PATIENCE, self.namespaces()).await.context("it does not answer in time")?? {
-            for task in timeout(PATIENCE, self.running_in(&namespace)).await.context("it does not answer in time")?? {
-                let id = format!("{namespace}/{}", task.id);
-                let container = match running.remove(&id) {
-                    Some(container) => Ok(container),
-                    None => self.container(&namespace, task).await,
-                };
-                match container {
-                    Ok(container) => drop(now.insert(id, container)),
-                    // Most likely it has ended; if not, it is asked about again.
-                    Err(error) => tracing::debug!("container {id} is left out: {error:#}"),
-                }
+            let listed =
+                timeout(PATIENCE, self.running_in(&namespace)).await.context("it does not answer in time")??;
+            tasks.extend(listed.into_iter().map(|task| (namespace.clone(), task)));
+        }
+        let mut known = std::mem::take(running);
+        for (namespace, task) in tasks {
+            let id = format!("{namespace}/{}", task.id);
+            let container = match known.remove(&id) {
+                Some(container) => Ok(container),
+                None => self.container(&namespace, task).await,
+            };
+            match container {
+                Ok(container) => drop(running.insert(id, container)),
+                // Most likely it has ended; if not, it is asked about again.
+                Err(error) => tracing::debug!("container {id} is left out: {error:#}"),
             }
         }
-        *running = now;
         Ok(())
     }
 

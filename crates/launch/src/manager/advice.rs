@@ -55,7 +55,7 @@ pub enum SettingEffect {
 }
 
 impl SettingEffect {
-    /// After "has it".
+    /// After "makes it".
     fn verb(self) -> &'static str {
         match self {
             Self::AsksForHugePages => "ask for huge pages",
@@ -104,7 +104,7 @@ impl Managed {
         Some(Self { habit: habit(manager, known, keeps, has_pool), manager, version, settings })
     }
 
-    /// What it does, and what stays to be set, each on a line of its own.
+    /// What it does, and what its settings would change, each on a line of its own.
     pub fn told(&self) -> Vec<String> {
         let version = self.version.as_ref().map_or(", version unknown".to_owned(), |version| format!(" {version}"));
         let mut lines = vec![format!("{}{version}: {}", self.manager.name(), self.habit)];
@@ -115,7 +115,7 @@ impl Managed {
         {
             lines.push("this version has no setting that asks for huge pages; jemalloc 5.1 has".to_owned());
         } else if !self.settings.is_empty() && self.settings.iter().all(is_set) {
-            lines.push("nothing stays to be set; the mappings below say why memory is not huge".to_owned());
+            lines.push("everything is set already; the mappings below say why memory is not huge".to_owned());
         }
         lines
     }
@@ -131,12 +131,12 @@ impl ManagerSetting {
         let requires = self.requires.map_or(String::new(), |versions| format!(" ({versions})"));
         match self.state {
             SettingState::Set if self.effect == SettingEffect::RefusesHugePages => {
-                format!("{setting} is set, which has it {verb}: start it without")
+                format!("{setting} is set, which makes it {verb}: start it without")
             }
-            SettingState::Set => format!("{setting} is set already, which has it {verb}"),
-            SettingState::NotSet => format!("{setting} has it {verb}{requires}"),
+            SettingState::Set => format!("{setting} is set already, which makes it {verb}"),
+            SettingState::NotSet => format!("{setting} makes it {verb}{requires}"),
             SettingState::Unknown => format!(
-                "{setting} has it {verb}{requires}; whether it is set is unknown: how the process was started cannot be read"
+                "{setting} makes it {verb}{requires}; whether it is set is unknown: how the process was started cannot be read"
             ),
         }
     }
@@ -243,7 +243,14 @@ fn java(given: &StartedWith) -> Vec<ManagerSetting> {
             let value = given.variable(variable)?;
             Ok::<_, Unread>(value.and_then(|value| value.split_ascii_whitespace().rev().find_map(says)))
         };
-        let of_arguments = || Ok(given.arguments.all()?.iter().rev().find_map(|word| says(word)));
+        let of_arguments = || {
+            let last = java_options(given.arguments.all()?).rev().find_map(|word| match word.strip_prefix('@') {
+                // A file of options (java(1), "java Command-Line Argument Files").
+                Some(_) => Some(Err(Unread)),
+                None => says(word).map(Ok),
+            });
+            last.transpose()
+        };
         let told = [
             of_variable("_JAVA_OPTIONS"),
             of_arguments(),
@@ -265,16 +272,54 @@ fn java(given: &StartedWith) -> Vec<ManagerSetting> {
     ]
 }
 
+/// Options of the JVM that have a value in the word after them.
+const JAVA_WITH_VALUE: [&str; 14] = [
+    "-cp",
+    "-classpath",
+    "--class-path",
+    "-p",
+    "--module-path",
+    "--upgrade-module-path",
+    "--add-modules",
+    "--limit-modules",
+    "--add-reads",
+    "--add-exports",
+    "--add-opens",
+    "--patch-module",
+    "--enable-native-access",
+    "--source",
+];
+
+/// The options among the words of `java`: those behind its program are the program's.
+fn java_options(words: &[String]) -> impl DoubleEndedIterator<Item = &str> {
+    let mut is_value = false;
+    let behind = words.iter().skip(1).take_while(|word| {
+        let is_option = std::mem::take(&mut is_value) || word.starts_with(['-', '@']);
+        is_value = JAVA_WITH_VALUE.contains(&word.as_str());
+        let is_module = ["-m", "--module"].contains(&word.as_str()) || word.starts_with("--module=");
+        is_option && !is_module
+    });
+    let count = behind.count();
+    words.iter().skip(1).take(count).map(String::as_str)
+}
+
 /// go.dev/doc/gc-guide; `disablethp` came with 1.21.6 (pkg.go.dev/runtime).
 fn go(version: Option<&ManagerVersion>, given: &StartedWith) -> Vec<ManagerSetting> {
     let is_higher = |value: &str| value == "off" || value.parse::<u32>().is_ok_and(|percent| percent > 100);
     let refuses = |value: &str| value.split(',').any(|word| word.trim() == "disablethp=1");
-    let returns_less =
-        ManagerSetting::new("a higher GOGC or GOMEMLIMIT", SettingEffect::ReturnsLess, given.state("GOGC", is_higher));
+    let returns_less = |name, state| ManagerSetting::new(name, SettingEffect::ReturnsLess, state);
+    let percent = returns_less("a higher GOGC", given.state("GOGC", is_higher));
+    // Only a limit that there is can be raised.
+    let limit = match given.variable("GOMEMLIMIT") {
+        Ok(None | Some("" | "off")) => None,
+        Ok(Some(_)) => Some(SettingState::NotSet),
+        Err(Unread) => Some(SettingState::Unknown),
+    };
+    let limit = limit.map(|state| returns_less("a higher GOMEMLIMIT", state));
     let refused =
         ManagerSetting::new("GODEBUG=disablethp=1", SettingEffect::RefusesHugePages, given.state("GODEBUG", refuses));
     let knows = version.is_none_or(|version| version.is_from(&[1, 21, 6]));
-    std::iter::once(returns_less).chain(knows.then_some(refused)).collect()
+    [Some(percent), limit, knows.then_some(refused)].into_iter().flatten().collect()
 }
 
 /// GNU libc manual, "Memory Allocation Tunables": 1 is madvise, 2 the default size of a pool, another number that size. None where it is not set,
@@ -328,16 +373,16 @@ mod tests {
         assert_eq!(
             jemalloc(&["JE_MALLOC_CONF=thp:always"]),
             "jemalloc 5.3.0: gives unused pages back one by one, which splits huge pages\n\
-             thp:always in MALLOC_CONF has it ask for huge pages\n\
-             dirty_decay_ms:-1 in MALLOC_CONF has it keep what is unused"
+             thp:always in MALLOC_CONF makes it ask for huge pages\n\
+             dirty_decay_ms:-1 in MALLOC_CONF makes it keep what is unused"
         );
         let asks = jemalloc(&["MALLOC_CONF=thp:never,thp:always"]);
         assert!(asks.contains("thp:always in MALLOC_CONF is set already"), "{asks}");
-        assert!(asks.contains("MALLOC_CONF has it keep what is unused"), "{asks}");
-        assert!(jemalloc(&["MALLOC_CONF=thp:always,thp:never"]).contains("thp:always in MALLOC_CONF has it"));
+        assert!(asks.contains("MALLOC_CONF makes it keep what is unused"), "{asks}");
+        assert!(jemalloc(&["MALLOC_CONF=thp:always,thp:never"]).contains("thp:always in MALLOC_CONF makes it"));
         let both = jemalloc(&["MALLOC_CONF=dirty_decay_ms:-1,thp:always"]);
         assert!(both.contains("5.3.0: keeps unused memory") && !both.contains("gives unused"), "{both}");
-        assert!(both.ends_with("nothing stays to be set; the mappings below say why memory is not huge"), "{both}");
+        assert!(both.ends_with("everything is set already; the mappings below say why memory is not huge"), "{both}");
         let unread = told(MemoryManager::Jemalloc, "5.3.0", &["MALLOC_CONF"], &StartedWith::default());
         assert_eq!(unread.matches("whether it is set is unknown").count(), 2, "{unread}");
     }
@@ -350,12 +395,15 @@ mod tests {
         assert!(!old.contains("thp:always") && old.contains("dirty_decay_ms"), "{old}");
         let unknown = told(MemoryManager::Jemalloc, "", &[], &nothing);
         assert!(unknown.starts_with("jemalloc, version unknown: "), "{unknown}");
-        assert!(unknown.contains("MALLOC_CONF or JE_MALLOC_CONF or _RJEM_MALLOC_CONF has it ask"), "{unknown}");
+        assert!(unknown.contains("MALLOC_CONF or JE_MALLOC_CONF or _RJEM_MALLOC_CONF makes it ask"), "{unknown}");
         assert!(unknown.contains("ask for huge pages (from jemalloc 5.1 on)"), "{unknown}");
         let old = told(MemoryManager::Mimalloc, "2.0", &[], &given(&["MIMALLOC_ALLOW_LARGE_OS_PAGES=2"], &[]));
-        assert!(old.contains("MIMALLOC_LARGE_OS_PAGES=1 has it ask") && old.contains("ALLOW_DECOMMIT=0 has"), "{old}");
+        assert!(
+            old.contains("MIMALLOC_LARGE_OS_PAGES=1 makes it ask") && old.contains("ALLOW_DECOMMIT=0 makes"),
+            "{old}"
+        );
         let new = told(MemoryManager::Mimalloc, "2.1", &[MIMALLOC_OPTION], &given(&["MIMALLOC_PURGE_DELAY=-1"], &[]));
-        assert!(new.contains("MIMALLOC_ALLOW_LARGE_OS_PAGES=2 has it ask"), "{new}");
+        assert!(new.contains("MIMALLOC_ALLOW_LARGE_OS_PAGES=2 makes it ask"), "{new}");
         assert!(new.contains("MIMALLOC_PURGE_DELAY=-1 is set already"), "{new}");
         let unread = Managed::of(MemoryManager::Mimalloc, None, None, &nothing).unwrap();
         assert_eq!(unread.settings.iter().filter(|setting| setting.requires.is_some()).count(), 4);
@@ -371,6 +419,18 @@ mod tests {
         let (on, off) = ("-XX:+UseTransparentHugePages", "-XX:-UseTransparentHugePages");
         assert_eq!(state(&[], &["java", on, "-jar", "a"]), SettingState::Set);
         assert_eq!(state(&[], &["java", on, off]), SettingState::NotSet);
+        assert_eq!(state(&[], &["java", "-cp", "a:b", on, "Main", off]), SettingState::Set);
+        assert_eq!(
+            state(&[], &["java", "-jar", on, "a.jar"]),
+            SettingState::Set,
+            "the first word without - is the jar"
+        );
+        for program in [["-jar", "a"].as_slice(), &["Main"], &["-m", "a/b"], &["--module=a/b"], &["-cp", "a", "Main"]] {
+            let arguments = [&["java"], program, &[on]].concat();
+            assert_eq!(state(&[], &arguments), SettingState::NotSet, "it is the program's: {arguments:?}");
+        }
+        assert_eq!(state(&[], &["java", on, "@options", "Main", on]), SettingState::Unknown, "the file may refuse");
+        assert_eq!(state(&[], &["java", "@options", on, "Main", "@a"]), SettingState::Set);
         assert_eq!(state(&[&format!("JAVA_TOOL_OPTIONS=-Xmx1g {on}")], &["java"]), SettingState::Set);
         assert_eq!(state(&[&format!("JAVA_TOOL_OPTIONS={on}")], &["java", off]), SettingState::NotSet);
         assert_eq!(state(&[&format!("_JAVA_OPTIONS={on}")], &["java", off]), SettingState::Set);
@@ -385,20 +445,24 @@ mod tests {
         let of = |manager, version, environment: &[&str]| told(manager, version, &[], &given(environment, &[]));
         let tcmalloc = of(MemoryManager::Tcmalloc, "2.10", &["TCMALLOC_RELEASE_RATE=0.0"]);
         assert!(tcmalloc.starts_with("tcmalloc 2.10: keeps unused memory"), "{tcmalloc}");
-        assert!(of(MemoryManager::Tcmalloc, "2.10", &["TCMALLOC_RELEASE_RATE=1"]).contains("RATE=0 has it keep"));
+        assert!(of(MemoryManager::Tcmalloc, "2.10", &["TCMALLOC_RELEASE_RATE=1"]).contains("RATE=0 makes it keep"));
         let go = of(MemoryManager::Go, "1.26.8", &["GODEBUG=a=1,disablethp=1"]);
         assert!(go.contains("leaves asking for them to the kernel"), "{go}");
-        assert!(go.contains("disablethp=1 is set, which has it refuse huge pages: start it without"), "{go}");
+        assert!(go.contains("disablethp=1 is set, which makes it refuse huge pages: start it without"), "{go}");
         assert!(
             !of(MemoryManager::Go, "1.20", &["GODEBUG=disablethp=1"]).contains("disablethp"),
             "it is unknown to it"
         );
-        assert!(of(MemoryManager::Go, "1.26.8", &["GOGC=400"]).contains("nothing stays to be set"));
+        assert!(of(MemoryManager::Go, "1.26.8", &["GOGC=400"]).contains("everything is set already"));
+        let limited = |limit: &str| of(MemoryManager::Go, "1.26.8", &["GOGC=off", limit]);
+        assert!(limited("GOMEMLIMIT=4GiB").contains("a higher GOGC is set already, which makes it return less"));
+        assert!(limited("GOMEMLIMIT=4GiB").ends_with("\na higher GOMEMLIMIT makes it return less"));
+        assert!(!limited("GOMEMLIMIT=off").contains("GOMEMLIMIT"), "there is no limit to raise");
         let glibc = |value: &str| of(MemoryManager::Glibc, "2.36", &[&format!("GLIBC_TUNABLES=a=1:{TUNABLE}={value}")]);
         assert!(glibc("1").contains("large blocks (madvise)") && glibc("2097152").contains("(MAP_HUGETLB)"));
-        assert!(glibc("1").contains("=1 in GLIBC_TUNABLES is set already, which has it ask for huge pages"));
+        assert!(glibc("1").contains("=1 in GLIBC_TUNABLES is set already, which makes it ask for huge pages"));
         assert!(
-            glibc("0x2").contains("=2 in GLIBC_TUNABLES is set already, which has it take huge pages from the pool")
+            glibc("0x2").contains("=2 in GLIBC_TUNABLES is set already, which makes it take huge pages from the pool")
         );
         assert_eq!((glibc("0"), glibc("x")), (String::new(), String::new()));
         assert_eq!(of(MemoryManager::Glibc, "2.34", &["GLIBC_TUNABLES=glibc.malloc.hugetlb=1"]), "");

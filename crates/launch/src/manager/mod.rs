@@ -97,7 +97,7 @@ pub fn managers_of(root: &Root, pid: u32, mappings: &[Mapping]) -> Vec<Managed> 
     let of = |(manager, mapping): (MemoryManager, Option<&Mapping>)| {
         // This is what the process has mapped, even if another file has taken its name since, or it lies in a container.
         let file = mapping.map_or(executable.clone(), |mapping| map_file(root, pid, mapping));
-        let version = version::version(manager, root, pid, &file, mapping);
+        let version = version::version(manager, &file, mapping);
         let mentions = elf::read(&file).ok().flatten().map(|elf| elf.mentions);
         Managed::of(manager, version, mentions.as_ref(), &given)
     };
@@ -112,6 +112,9 @@ fn map_file(root: &Root, pid: u32, mapping: &Mapping) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::process::{Child, Stdio};
+
     use super::*;
 
     #[test]
@@ -139,25 +142,60 @@ mod tests {
 
     #[test]
     fn a_running_program_tells_version_and_settings() {
-        let tunables = "glibc.malloc.hugetlb=1";
-        let mut program = std::process::Command::new("sleep");
-        let mut child = program.arg("600").env("GLIBC_TUNABLES", tunables).spawn().unwrap();
-        let root = Root::host();
-        let mappings = || {
-            let maps = std::fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
-            maps.lines().map(mapping_of).collect::<Vec<_>>()
-        };
-        // Its C library is there soon after exec.
-        while !mappings().iter().any(|mapping| mapping.name.ends_with("/libc.so.6")) {
-            std::thread::yield_now();
+        if !has_tunable() {
+            return eprintln!("skipped: the C library here is not glibc 2.35 or later");
         }
-        let managers = managers_of(&root, child.id(), &mappings());
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let cat = Cat::start("glibc.malloc.hugetlb=1");
+        let mappings = cat.mappings();
+        let is_libc = |mapping: &&Mapping| mapping.name.ends_with("/libc.so.6");
+        let Some(libc) = mappings.iter().find(is_libc) else {
+            return eprintln!("skipped: cat is linked with another C library");
+        };
+        let opened = std::fs::File::open(map_file(&Root::host(), cat.0.id(), libc));
+        if let Err(error) = opened {
+            assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+            return eprintln!("skipped: what a process has mapped is opened only with CAP_CHECKPOINT_RESTORE");
+        }
+        let managers = managers_of(&Root::host(), cat.0.id(), &mappings);
         let [glibc] = managers.as_slice() else { panic!("{managers:?}") };
         assert_eq!(glibc.manager, MemoryManager::Glibc);
         assert_eq!(glibc.settings.first().unwrap().state, SettingState::Set);
         assert!(glibc.version.as_ref().is_some_and(|version| version.is_from(&[2, 35])), "{glibc:?}");
+    }
+
+    /// Whether glibc knows the tunable for huge pages.
+    fn has_tunable() -> bool {
+        let told = std::process::Command::new("getconf").arg("GNU_LIBC_VERSION").output();
+        let version = told.ok().and_then(|told| ManagerVersion::at_start(told.stdout.strip_prefix(b"glibc ")?));
+        version.is_some_and(|version| version.is_from(&[2, 35]))
+    }
+
+    /// A running `cat`, killed on drop.
+    struct Cat(Child);
+
+    impl Cat {
+        fn start(tunables: &str) -> Self {
+            let mut program = std::process::Command::new("cat");
+            program.env("GLIBC_TUNABLES", tunables).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut cat = Self(program.spawn().unwrap());
+            // Once it answers, the loader has finished with its mappings.
+            cat.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+            cat.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+            cat
+        }
+
+        fn mappings(&self) -> Vec<Mapping> {
+            let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0.id())).unwrap();
+            maps.lines().map(mapping_of).collect()
+        }
+    }
+
+    impl Drop for Cat {
+        fn drop(&mut self) {
+            // It may have ended.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 
     fn mapping_of(line: &str) -> Mapping {

@@ -3,13 +3,9 @@
 //! Owns: where each writes its version. Never touches: what follows from it. Files are read with bounds, and nothing of them is shown but numbers.
 
 use std::fmt;
-use std::fs;
-use std::io::Read;
 use std::path::Path;
 
 use heat::Mapping;
-use heat::units::Bytes;
-use kernel::Root;
 use memchr::memmem;
 use serde::{Serialize, Serializer};
 
@@ -21,11 +17,13 @@ const MOST_NUMBERS: usize = 4;
 const MOST_DIGITS: usize = 5;
 /// The longest version of jemalloc, before its commit.
 const MOST_DESCRIBED: usize = 40;
-/// The largest file that describes a Java installation.
-const MOST_RELEASE: Bytes = Bytes(64 << 10);
 /// Go's linker writes this, and from byte 32 on the version with its length in front (debug/buildinfo).
 const GO_BUILD_INFO: &[u8] = b"\xff Go buildinf:";
 const GO_VERSION_AT: usize = 32;
+/// What precedes a version in constants. Of HotSpot: `(17.0.15+6-LTS) for linux-amd64 JRE (17.0.15+6-LTS), built on`.
+const OF_JAVA: &[u8] = b" JRE (";
+const OF_TCMALLOC: &[u8] = b"\0gperftools ";
+const OF_GLIBC: &[u8] = b" release version ";
 
 /// A version: `5.3.0`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,20 +58,16 @@ impl Serialize for ManagerVersion {
 }
 
 /// The version, and None if it is not known. `file` is mapped by the process, or its program; `mapping` is None for the latter.
-pub(super) fn version(
-    manager: MemoryManager,
-    root: &Root,
-    pid: u32,
-    file: &Path,
-    mapping: Option<&Mapping>,
-) -> Option<ManagerVersion> {
+pub(super) fn version(manager: MemoryManager, file: &Path, mapping: Option<&Mapping>) -> Option<ManagerVersion> {
+    let constant = |words| elf::find_in_sections(file, &elf::CONSTANTS, |text| after(text, words));
     match manager {
-        MemoryManager::Java => of_java(root, pid, &mapping?.name),
+        // Not the file `release` in its directory: whoever runs the process may have put a link or a pipe there.
+        MemoryManager::Java => constant(OF_JAVA),
         MemoryManager::Mimalloc => of_file_name(&mapping?.name),
         MemoryManager::Go => elf::find_in_sections(file, &[b".go.buildinfo"], of_go),
         MemoryManager::Jemalloc => elf::find_in_sections(file, &elf::CONSTANTS, of_jemalloc),
-        MemoryManager::Tcmalloc => elf::find_in_sections(file, &elf::CONSTANTS, |text| after(text, b"\0gperftools ")),
-        MemoryManager::Glibc => elf::find_in_sections(file, &elf::CONSTANTS, |text| after(text, b" release version ")),
+        MemoryManager::Tcmalloc => constant(OF_TCMALLOC),
+        MemoryManager::Glibc => constant(OF_GLIBC),
     }
 }
 
@@ -108,16 +102,6 @@ fn of_file_name(name: &str) -> Option<ManagerVersion> {
     ManagerVersion::at_start(name.rsplit_once(".so.")?.1.as_bytes())
 }
 
-/// Of `lib/server/libjvm.so`: `JAVA_VERSION="17.0.15"` in the file `release` beside `lib`.
-fn of_java(root: &Root, pid: u32, libjvm: &str) -> Option<ManagerVersion> {
-    let release = format!("proc/{pid}/root{}/release", Path::new(libjvm).ancestors().nth(3)?.display());
-    // Whoever runs the process may have put a pipe there.
-    fs::metadata(root.path(&release)).ok().filter(fs::Metadata::is_file)?;
-    let mut text = Vec::new();
-    root.stream(&release, MOST_RELEASE).ok()?.read_to_end(&mut text).ok()?;
-    after(&[b"\n".as_slice(), &text].concat(), b"\nJAVA_VERSION=\"")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,7 +128,11 @@ mod tests {
         assert_eq!(of(&format!("x-g\0a\05.3.0-0-g{commit}\0")).as_deref(), Some("5.3.0"));
         assert_eq!(of(&format!("\05.3.0-0-g{}\0", &commit[1..])), None);
         assert_eq!(of(&format!("\0linux-6.1-0-g{commit}\0")), None);
-        assert_eq!(told(after(b"a\0gperftools 2.10\0", b"\0gperftools ")).as_deref(), Some("2.10"));
+        assert_eq!(told(after(b"a\0gperftools 2.10\0", OF_TCMALLOC)).as_deref(), Some("2.10"));
+        let java = |text: &str| told(after(text.as_bytes(), OF_JAVA));
+        let internal = "64-Bit Server VM (25.412-b08) for linux-amd64 JRE (1.8.0_412-b08), built on May  1 2025";
+        assert_eq!(java(internal).as_deref(), Some("1.8.0"), "not the version of its virtual machine");
+        assert_eq!(java("\0 JRE (%s)\0 JRE (17.0.15+6-LTS), built on").as_deref(), Some("17.0.15"));
         assert_eq!(told(of_file_name("/usr/lib/libmimalloc.so.2.0")).as_deref(), Some("2.0"));
         assert_eq!(told(of_file_name("/usr/lib/libmimalloc.so.2")), None);
         let mut info = [GO_BUILD_INFO, b"\x08\x02", &[0; 16], b"\x08go1.26.8\x00"].concat();
@@ -152,20 +140,5 @@ mod tests {
         info[15] = 0;
         assert_eq!(told(of_go(&info)), None, "it has only a pointer to its version");
         assert_eq!(told(of_go(GO_BUILD_INFO)), None);
-    }
-
-    #[test]
-    fn a_java_installation_describes_itself() {
-        let tree = tempfile::tempdir().unwrap();
-        let java = tree.path().join("proc/7/root/opt/java");
-        fs::create_dir_all(java.join("lib/server")).unwrap();
-        let of = || told(of_java(&Root::at(tree.path()), 7, "/opt/java/lib/server/libjvm.so"));
-        assert_eq!(of(), None);
-        fs::write(java.join("release"), "IMPLEMENTOR=\"JAVA_VERSION=\"\nJAVA_VERSION=\"17.0.15\"\n").unwrap();
-        assert_eq!(of().as_deref(), Some("17.0.15"));
-        fs::remove_file(java.join("release")).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, java.join("release"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
-            .unwrap();
-        assert_eq!(of(), None, "a pipe would have to be waited for");
     }
 }

@@ -1,6 +1,7 @@
-//! The measures for a program, with a reason for each: a pure function of the program, the request, and what the machine offers.
+//! The measures for a program, with a reason for each: a function of the program, the request, and what the machine offers.
 //!
-//! Owns: which mechanism suits which program, and its explanation. Never touches: the system; nothing is set or started here.
+//! Owns: which mechanism suits which program, and its explanation. Never touches: the system, but for the page cache, where it tries what the file
+//! of one program gets; nothing is set or started here.
 
 mod allocator;
 mod obstacle;
@@ -17,8 +18,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::cached_file::gets_huge_page;
 use crate::machine::MachineFacts;
-use crate::program::{Program, ProgramFamily};
+use crate::program::{CodeFile, Program, ProgramFamily};
 use crate::request::{LaunchRequest, PageKind};
 
 /// How to start a program.
@@ -126,6 +128,8 @@ struct Context<'a> {
     request: &'a LaunchRequest,
     machine: &'a MachineFacts,
     given: &'a Given,
+    /// Whether a file's code gets huge pages in the page cache. It reads the file: to be asked only where a measure depends on it.
+    gets_huge_pages: &'a dyn Fn(&CodeFile) -> bool,
 }
 
 /// Memory that another mechanism already covers.
@@ -136,9 +140,18 @@ struct Covered {
     text: bool,
 }
 
-/// The recipe for a program.
+/// The recipe for a program. Where it depends on that, 2 MiB of the program's code are read into the page cache.
 pub fn recipe(program: &Program, request: &LaunchRequest, machine: &MachineFacts, given: &Given) -> Recipe {
-    let context = Context { program, request, machine, given };
+    recipe_in(Context { program, request, machine, given, gets_huge_pages: &gets_huge_pages })
+}
+
+/// The first 2 MiB stand for all: on file systems without large folios, none of a file is on huge pages.
+fn gets_huge_pages(file: &CodeFile) -> bool {
+    file.aligned.first().is_some_and(|part| gets_huge_page(&file.path, part.start))
+}
+
+fn recipe_in(context: Context<'_>) -> Recipe {
+    let Context { program, request, machine, .. } = context;
     let mut recipe = Recipe { obstacles: obstacle::all(context), ..Recipe::default() };
     if let Some(why) = obstacle::out_of_reach(program) {
         recipe.left_to_pilot.push(why);

@@ -132,7 +132,7 @@ fn memcached(recipe: &mut Recipe, context: Context<'_>) -> Covered {
 }
 
 /// `--use-largepages` copies node's own code to private memory; it is allowed in NODE_OPTIONS. Huge pages of its file keep symbols and sharing, so
-/// they come first.
+/// they come first where the file gets them: without large folios and without collapsing of files, it does not.
 fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     if context.request.text == WantText::No {
         return Covered::default();
@@ -143,7 +143,7 @@ fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
         return covered;
     }
     let own_code = context.program.code.iter().find(|file| file.path == context.program.path);
-    if own_code.is_some_and(|file| !file.aligned.is_empty()) {
+    if own_code.is_some_and(context.gets_huge_pages) {
         return Covered::default();
     }
     recipe.named.push(Remark::note(format!("code of node is copied by itself: {COPIED_CODE}")));

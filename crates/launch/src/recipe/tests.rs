@@ -404,15 +404,25 @@ fn code_that_is_not_aligned_is_named() {
 }
 
 #[test]
-fn node_copies_its_own_code_where_huge_pages_of_its_file_do_not_fit() {
+fn node_copies_its_own_code_where_its_file_gets_no_huge_pages() {
     let request = LaunchRequest { text: WantText::OfFile, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) };
     let node = program(ProgramFamily::Node);
     let recipe = plain(&node, &request);
     assert_eq!(variables(&recipe), [("NODE_OPTIONS", "--use-largepages=silent")]);
     assert!(said(&recipe.named).contains("find no symbols there, and processes no longer share it"), "{recipe:?}");
     let code = CodeFile { path: node.path.clone(), code: Bytes(8 << 20), aligned: vec![0..2 << 20, 2 << 20..4 << 20] };
-    let kept = plain(&Program { code: vec![code], ..node }, &request);
+    let fits = Program { code: vec![code], ..node };
+    let (machine, given) = (machine("madvise", 7), given(&[], &[]));
+    let where_files = |get: bool| {
+        let gets_huge_pages = |file: &CodeFile| get && file.path == fits.path;
+        let gets_huge_pages: &dyn Fn(&CodeFile) -> bool = &gets_huge_pages;
+        recipe_in(Context { program: &fits, request: &request, machine: &machine, given: &given, gets_huge_pages })
+    };
+    let kept = where_files(true);
     assert!(variables(&kept).contains(&("HUGEPILOT_TEXT", "1")) && kept.named.is_empty(), "{kept:?}");
+    let base_pages = where_files(false);
+    assert_eq!(base_pages, recipe, "with the same warning");
+    assert_eq!(plain(&fits, &request), recipe, "a file that cannot be read gets none");
     assert!(
         !variables(&plain(&program(ProgramFamily::Node), &heap(THP))).iter().any(|(name, _)| *name == "NODE_OPTIONS")
     );

@@ -482,7 +482,7 @@ impl SharedState {
         std::mem::take(&mut self.pinned().requests)
     }
 
-    /// What is to become of the records; the last who says so decides.
+    /// What is to become of the records; the last who says so decides, unless somebody assigns groups afterwards.
     pub fn set_records_at_end(&self, records: RecordsAtEnd) {
         self.pinned().records_at_end = Some(records);
     }
@@ -496,6 +496,8 @@ impl SharedState {
     /// first by name decides. Returns false, and changes nothing, if there are too many owners.
     pub fn assign(&self, owner: &str, assignments: Vec<Assignment>) -> bool {
         let mut pinned = self.pinned();
+        // An agent that goes on has another word at its end.
+        pinned.records_at_end = None;
         let before = pinned.assigned.get(owner).map_or(&[][..], Vec::as_slice);
         if before.iter().map(Arc::as_ref).eq(&assignments) {
             return true;

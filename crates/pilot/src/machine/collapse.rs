@@ -25,10 +25,12 @@ use crate::world::{Candidate, Step};
 /// A collapse of private memory comes before ordinary threads: if it is interrupted, it holds the lock that the target waits for.
 const COLLAPSING: u8 = 1;
 
-/// Puts a region on a huge page, a prepared one where that helps. `processors`: how many the machine has.
+/// Puts a region on a huge page, a prepared one where that helps. `of_guest`: what was given back since the plan stays so. `processors`: how many the
+/// machine has.
 pub(super) fn collapse(
     target: &PidFd,
     region: Candidate,
+    of_guest: bool,
     preparation: &mut Preparation,
     processors: u64,
     stop: &Stop,
@@ -39,7 +41,8 @@ pub(super) fn collapse(
     let result = {
         let _punctual = comes_first(who_waits, preparation).then(|| Punctual::begin(COLLAPSING));
         let collapse = || advise(target, start.0, HUGE_PAGE, Advice::Collapse);
-        ensure_none_given_back(target, region).and_then(|()| advise_again(collapse, || stop.requested()))
+        let unchanged = if of_guest { ensure_none_given_back(target, region) } else { Ok(()) };
+        unchanged.and_then(|()| advise_again(collapse, || stop.requested()))
     };
     let took = Nanos::from_duration(started.elapsed());
     if result.is_ok() {
@@ -59,8 +62,8 @@ pub(super) fn collapse(
     }
 }
 
-/// A collapse fills what was given back since the plan was made, as by a guest's balloon: so this is asked just before. Errors: some of it was
-/// ([`io::ErrorKind::InvalidData`]).
+/// A collapse fills what a balloon took since the plan was made: so this is asked just before. Programs that free and use memory again all the time
+/// are not asked, or few of their regions would be promoted. Errors: some pages are gone ([`io::ErrorKind::InvalidData`]).
 fn ensure_none_given_back(target: &PidFd, region: Candidate) -> io::Result<()> {
     let (start, end) = (region.start.0, region.start.0 + HUGE_PAGE);
     let mut present = 0;
@@ -138,9 +141,13 @@ mod tests {
             who_waits: WhoWaits::AnyThread,
             present: Pages(present),
         };
-        let collapsed = collapse(&own, planned(512), &mut Preparation::new(Slowdown::UNASKED), 1, &Stop::default());
-        assert_eq!(collapsed.result.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let mut preparation = Preparation::new(Slowdown::UNASKED);
+        let mut collapsed =
+            |of_guest| collapse(&own, planned(512), of_guest, &mut preparation, 1, &Stop::default()).result;
+        assert_eq!(collapsed(true).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(ensure_none_given_back(&own, planned(511)).is_ok(), "it is as it was");
+        memory.advise(0, HUGE_PAGE as usize, OwnAdvice::HugePage).unwrap();
+        collapsed(false).expect("of a program that is no guest");
     }
 
     #[test]

@@ -280,7 +280,8 @@ impl World for Machine {
 
     fn collapse(&mut self, process: Process, region: Candidate, stop: &Stop) -> Step {
         self.step(process, |machine, target| {
-            collapse::collapse(target.handle(), region, &mut machine.preparation, machine.processors, stop)
+            let of_guest = target.seems_virtual_machine();
+            collapse::collapse(target.handle(), region, of_guest, &mut machine.preparation, machine.processors, stop)
         })
     }
 

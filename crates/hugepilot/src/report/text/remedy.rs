@@ -5,14 +5,8 @@
 use heat::units::{Bytes, HUGE_PAGE};
 use heat::{Mapping, Obstacle};
 use pilot::explain::Why;
-use pilot::words::printable;
 
-use super::launch::quoted_for_shell;
-
-/// Characters shown of a path.
-const PATH_LIMIT: usize = 4096;
-/// What the kernel appends to the name of a file that is gone.
-const DELETED: &str = " (deleted)";
+use crate::report::scan_words::{IN_CONTAINER, cache_command};
 
 /// The next step for memory of a mapping that is on base pages for this reason. None: there is none, or the reason itself says it. `collapses_files`:
 /// whether the kernel can replace pages of a file beneath the program that maps them; None if that is not known.
@@ -52,12 +46,12 @@ pub fn remedy(why: Why, mapping: &Mapping, collapses_files: Option<bool>) -> Opt
 }
 
 fn cache(file: &str, collapses_files: Option<bool>) -> String {
-    if file.ends_with(DELETED) {
+    let Some(command) = cache_command(file) else {
         return "the file is deleted: once the program maps its successor, `hugepilot explain` names the command for that".to_owned();
-    }
+    };
     let when =
         if collapses_files == Some(true) { "also while the program runs," } else { "before the program starts," };
-    format!("`hugepilot cache {}`, {when} may put it on huge pages", quoted_for_shell(&printable(file, PATH_LIMIT)))
+    format!("`{command}`, {when} may put it on huge pages ({IN_CONTAINER})")
 }
 
 #[cfg(test)]
@@ -82,6 +76,7 @@ mod tests {
             told.starts_with("`hugepilot cache '/srv/an index/segment.bin'`, before the program starts,"),
             "{told}"
         );
+        assert!(told.contains("the path is the container's"), "{told}");
         assert_eq!(of(Obstacle::ReadOnlyFile, path, None), told);
         let told = of(Obstacle::ReadOnlyFile, path, Some(true));
         assert!(told.contains("also while the program runs") && !told.contains("before"), "{told}");
