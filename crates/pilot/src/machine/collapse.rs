@@ -136,11 +136,8 @@ mod tests {
         if page_scan::any_huge(own.pid(), memory.address(), memory.address() + HUGE_PAGE).is_err() {
             return eprintln!("skipped: this kernel has no PAGEMAP_SCAN");
         }
-        let planned = |present| Candidate {
-            start: Address(memory.address()),
-            who_waits: WhoWaits::AnyThread,
-            present: Pages(present),
-        };
+        let start = Address(memory.address());
+        let planned = |present| Candidate { start, who_waits: WhoWaits::AnyThread, present: Pages(present) };
         let mut preparation = Preparation::new(Slowdown::UNASKED);
         let mut collapsed =
             |of_guest| collapse(&own, planned(512), of_guest, &mut preparation, 1, &Stop::default()).result;
