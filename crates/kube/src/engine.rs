@@ -67,6 +67,26 @@ impl Engine {
     }
 }
 
+/// Keeps what is known of the containers listed, and inspects the others.
+async fn update<T>(
+    running: &mut BTreeMap<String, RunningContainer>,
+    listed: Vec<(String, T)>,
+    inspect: impl AsyncFn(T) -> anyhow::Result<RunningContainer>,
+) {
+    let mut known = std::mem::take(running);
+    for (key, listed) in listed {
+        let container = match known.remove(&key) {
+            Some(container) => Ok(container),
+            None => inspect(listed).await,
+        };
+        match container {
+            Ok(container) => drop(running.insert(key, container)),
+            // Most likely it has ended; if not, it is asked about again.
+            Err(error) => tracing::debug!("container {key} is left out: {error:#}"),
+        }
+    }
+}
+
 /// Follows the containers of an engine, for ever. While it is away, they stay as they were.
 ///
 /// Errors: there is no such socket.
@@ -101,7 +121,7 @@ struct Follower {
     defaults: PodSettings,
     gauges: Arc<AgentGauges>,
     daemon: DaemonLink,
-    /// By id. Labels and group of a container never change.
+    /// By what is one container's alone. Its labels and group never change.
     running: BTreeMap<String, RunningContainer>,
     /// Labels that were said to be wrong, by container.
     told: BTreeSet<(String, String)>,
@@ -250,6 +270,17 @@ mod tests {
         assert_eq!(of(&["/default/db"], "db").as_deref(), Some("/default/db"), "an id of containerd may be any word");
         assert_eq!(of(&["/prod-db/default/db"], "db").as_deref(), Some("/prod-db/default/db"), "no stranger's group");
         assert_eq!(of(&["/db-tools/mydb", "/prod-db"], "db"), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_known_is_not_asked_about_again_and_what_ended_is_forgotten() {
+        let mut all = BTreeMap::new();
+        let listed = |keys: &[&str]| keys.iter().map(|&key| (key.to_owned(), key.to_owned())).collect::<Vec<_>>();
+        let known = async |name: String| Ok(running(&name, &[]));
+        update(&mut all, listed(&["shop/db/7", "shop/web/8"]), known).await;
+        let refused = async |name: String| anyhow::bail!("{name} has ended");
+        update(&mut all, listed(&["shop/db/7", "shop/web/9"]), refused).await;
+        assert_eq!(all.into_keys().collect::<Vec<_>>(), ["shop/db/7"]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use containerd_client::tonic::transport::Channel;
 use containerd_client::types::v1::{Process, Status};
 use tokio::time::timeout;
 
-use crate::engine::RunningContainer;
+use crate::engine::{RunningContainer, update};
 
 /// An engine that does not answer for this long is taken to be away.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,21 +43,11 @@ impl Containerd {
         for namespace in timeout(PATIENCE, self.namespaces()).await.context("it does not answer in time")?? {
             let listed =
                 timeout(PATIENCE, self.running_in(&namespace)).await.context("it does not answer in time")??;
-            tasks.extend(listed.into_iter().map(|task| (namespace.clone(), task)));
+            // The next container may have the same id.
+            let key = |task: &Process| format!("{namespace}/{}/{}", task.id, task.pid);
+            tasks.extend(listed.into_iter().map(|task| (key(&task), (namespace.clone(), task))));
         }
-        let mut known = std::mem::take(running);
-        for (namespace, task) in tasks {
-            let id = format!("{namespace}/{}", task.id);
-            let container = match known.remove(&id) {
-                Some(container) => Ok(container),
-                None => self.container(&namespace, task).await,
-            };
-            match container {
-                Ok(container) => drop(running.insert(id, container)),
-                // Most likely it has ended; if not, it is asked about again.
-                Err(error) => tracing::debug!("container {id} is left out: {error:#}"),
-            }
-        }
+        update(running, tasks, async |(namespace, task)| self.container(&namespace, task).await).await;
         Ok(())
     }
 

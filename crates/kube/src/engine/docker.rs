@@ -10,7 +10,7 @@ use bollard::models::ContainerSummary;
 use bollard::query_parameters::{InspectContainerOptions, ListContainersOptions};
 use bollard::{API_DEFAULT_VERSION, Docker};
 
-use crate::engine::RunningContainer;
+use crate::engine::{RunningContainer, update};
 
 /// An engine that does not answer for this long, in seconds, is taken to be away.
 const PATIENCE: u64 = 10;
@@ -32,24 +32,15 @@ impl DockerApi {
         self.0 = self.0.clone().negotiate_version().await.context("it does not tell its version")?;
         let listed = self.0.list_containers(None::<ListContainersOptions>).await;
         let listed = listed.context("it does not list containers")?;
-        let mut known = std::mem::take(running);
-        for summary in listed {
-            let Some(id) = summary.id.clone() else { continue };
-            let container = match known.remove(&id) {
-                Some(container) => Ok(container),
-                None => container(&self.0, &id, summary).await,
-            };
-            match container {
-                Ok(container) => drop(running.insert(id, container)),
-                // Most likely it has ended; if not, it is asked about again.
-                Err(error) => tracing::debug!("container {id} is left out: {error:#}"),
-            }
-        }
+        let with_id = |summary: ContainerSummary| Some((summary.id.clone()?, summary));
+        let listed = listed.into_iter().filter_map(with_id).collect();
+        update(running, listed, async |summary| container(&self.0, summary).await).await;
         Ok(())
     }
 }
 
-async fn container(docker: &Docker, id: &str, summary: ContainerSummary) -> anyhow::Result<RunningContainer> {
+async fn container(docker: &Docker, summary: ContainerSummary) -> anyhow::Result<RunningContainer> {
+    let id = summary.id.as_deref().context("it has no id")?;
     let state = docker.inspect_container(id, None::<InspectContainerOptions>).await?.state;
     let pid = state.and_then(|state| u32::try_from(state.pid?).ok()).filter(|&pid| pid > 0);
     let pid = pid.context("it does not run")?;

@@ -263,7 +263,7 @@ mod tests {
     use heat::samples::mixed_heat;
     use heat::{Heat, Obstacle, PageSet, WalkShare};
     use pilot::decide::{Allowance, GuestMemory, Limits, Past, Spent, decide};
-    use pilot::explain::{Surroundings, explain as explanation_of};
+    use pilot::explain::{Explanation, Surroundings, explain as explanation_of};
     use pilot::forecast::{Doubt, ForecastBasis};
     use pilot::past_trials::EstimatedFrom;
 
@@ -274,24 +274,28 @@ mod tests {
 
     fn with_children(processes: u64, children: Children, forecast: Forecast) -> String {
         let (heat, plan) = (mixed_heat(), mixed_plan());
-        explain(
-            &ExplainReport {
-                heat: &heat,
-                explanation: &explanation_of(&heat, &plan, None, &Surroundings::default()),
-                family: Family { processes, children, ..Family::alone(Bytes(0), Bytes(0)) },
-                forecast,
-                basis: forecast_basis(),
-                doubt: None,
-                after_restart: None,
-                fault_share: None,
-                cost_from: "as measured on this machine",
-                walk_share: None,
-                virtual_machine: None,
-                collapses_files: None,
-                managers: &[],
-            },
-            Detail::Usual,
-        )
+        let explanation = explanation_of(&heat, &plan, None, &Surroundings::default());
+        let family = Family { processes, children, ..Family::alone(Bytes(0), Bytes(0)) };
+        explain(&ExplainReport { family, forecast, ..idle(&heat, &explanation) }, Detail::Usual)
+    }
+
+    /// The explanation of a process that is alone and used no CPU time.
+    fn idle<'a>(heat: &'a Heat, explanation: &'a Explanation) -> ExplainReport<'a> {
+        ExplainReport {
+            heat,
+            explanation,
+            family: Family::alone(Bytes(0), Bytes(0)),
+            forecast: Forecast::Idle,
+            basis: forecast_basis(),
+            doubt: None,
+            after_restart: None,
+            fault_share: None,
+            cost_from: "as measured on this machine",
+            walk_share: None,
+            virtual_machine: None,
+            collapses_files: None,
+            managers: &[],
+        }
     }
 
     #[test]
@@ -321,22 +325,8 @@ mod tests {
         let limits = Limits { guest: true, ..Allowance::default().limits(heat.rss, &Spent::default()) };
         let (plan, guest) = (decide(&heat, &limits, &Past::default()), GuestMemory::of(&heat));
         let machine = VirtualMachineReport { guest: &guest, plan: &plan, walks_are_seen };
-        let report = ExplainReport {
-            heat: &heat,
-            explanation: &explanation_of(&heat, &plan, None, &Surroundings::default()),
-            family: Family::alone(Bytes(0), Bytes(0)),
-            forecast: Forecast::Idle,
-            basis: forecast_basis(),
-            doubt: None,
-            after_restart: None,
-            fault_share: None,
-            cost_from: "as measured on this machine",
-            walk_share: None,
-            virtual_machine: Some(machine),
-            collapses_files: None,
-            managers: &[],
-        };
-        explain(&report, Detail::Usual)
+        let explanation = explanation_of(&heat, &plan, None, &Surroundings::default());
+        explain(&ExplainReport { virtual_machine: Some(machine), ..idle(&heat, &explanation) }, Detail::Usual)
     }
 
     #[test]
