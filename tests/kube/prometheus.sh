@@ -22,6 +22,8 @@ check_metrics() {
     "$promtool" check rules integrations/prometheus/rules.yml > "$state/rules.lint" 2>&1 || { cat "$state/rules.lint" >&2; exit 1; }
     "$promtool" test rules integrations/prometheus/rules-test.yml > "$state/rules.test" 2>&1 || { cat "$state/rules.test" >&2; exit 1; }
     say "promtool has nothing against the metrics; of the rules: $(tr '\n' ' ' < "$state/rules.lint")"
+    (cd tests/kube/dashboards && go run . "$OLDPWD"/integrations/grafana/*.json) || exit 1
+    say "Grafana's own types have nothing against the dashboards"
 }
 
 start_prometheus() {
@@ -44,6 +46,31 @@ EOF
 asked() {
     curl -fsS -m 5 --data-urlencode "query=$1" http://127.0.0.1:19090/api/v1/query |
         python3 -c 'import json, sys; [print(each["metric"], each["value"][1]) for each in json.load(sys.stdin)["data"]["result"]]'
+}
+
+# Each expression of a dashboard, with its variables as Grafana sets them first.
+expressions() {
+    python3 -c 'import json, sys
+def of(part):
+    each = part.values() if isinstance(part, dict) else part if isinstance(part, list) else []
+    return ([part["expr"]] if isinstance(part, dict) and "expr" in part else []) + [one for inner in each for one in of(inner)]
+print("\n".join(" ".join(one.split()) for one in of(json.load(open(sys.argv[1])))))' "$1" |
+        sed -e 's/\$__rate_interval/1m/g; s/\$__range/5m/g; s/\$[a-z]\+/.*/g'
+}
+
+# Prometheus understands each, and most find series: not those of what never happened here.
+answer_dashboards() {
+    local each expression number found answer
+    for each in integrations/grafana/*.json; do
+        number=0 found=0
+        while read -r expression; do
+            number=$((number + 1))
+            answer=$(asked "$expression") || { say "Prometheus does not understand: $expression"; exit 1; }
+            if [ -n "$answer" ]; then found=$((found + 1)); else echo "$(basename "$each"): $expression" >> "$state/without_series"; fi
+        done < <(expressions "$each")
+        say "$(basename "$each" .json): $found of $number expressions find series"
+        [ $((found * 2)) -gt "$number" ] || { cat "$state/without_series" >&2; exit 1; }
+    done
 }
 
 has_both_arms() { asked 'workload:hugepilot_trial_cpus:avg{workload="web"}' | grep -c "'arm': '\(promoted\|observed\)'" | grep -qx 2; }

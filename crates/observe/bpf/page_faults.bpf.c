@@ -14,22 +14,10 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
+#include "named_processes.h"
 #include "page_faults.h"
 
 char LICENSE[] SEC("license") = "GPL";
-
-/* Only the fields used; the loader relocates them against the running kernel's BTF. */
-struct task_struct {
-	int tgid;
-	struct task_struct *real_parent;
-} __attribute__((preserve_access_index));
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MOST_PROCESSES);
-	__type(key, __u32);
-	__type(value, __u32);
-} processes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -62,15 +50,12 @@ static __always_inline bool is_first(__u32 process, __u64 region, __u32 number)
 
 static __always_inline int count(unsigned long address)
 {
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	__u32 process = bpf_get_current_pid_tgid() >> 32, parent;
 	__u64 region = address >> REGION_BITS, one = 1, *found;
-	__u32 *number;
+	__u32 process = current_process(), number;
 
-	if (!bpf_map_lookup_elem(&processes, &process)) {
-		parent = BPF_CORE_READ(task, real_parent, tgid);
-		number = bpf_map_lookup_elem(&processes, &parent);
-		if (!number || *number == ITSELF || is_first(process, region, *number))
+	if (!is_named(process)) {
+		number = number_of_parent();
+		if (number == ITSELF || is_first(process, region, number))
 			return 0;
 	}
 	found = bpf_map_lookup_elem(&faults, &region);

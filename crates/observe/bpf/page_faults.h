@@ -9,12 +9,7 @@
 #define REGION_BITS 21
 /* Regions that are counted at the same time: 64 GiB. Those with the latest faults stay. */
 #define MOST_REGIONS 32768
-/* Processes that are named. */
-#define MOST_PROCESSES 4096
 /* Pairs of a process that began since and a region that it has touched. */
 #define MOST_TOUCHED 65536
-
-/* The number of a process that counts alone; any other number names a count in which its children count, too. */
-#define ITSELF 0
 
 #endif

@@ -14,13 +14,12 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use heat::Heat;
 use heat::units::Address;
 
+use crate::named::{self, ITSELF, NamedProcesses};
 use crate::object;
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_faults.bpf.o"));
 // bpf/page_faults.h
 const REGION_BITS: u32 = 21;
-const MOST_PROCESSES: usize = 4096;
-const ITSELF: u32 = 0;
 
 /// Counts page faults, for one group of processes at a time.
 #[derive(Debug, Default)]
@@ -34,7 +33,7 @@ pub struct Faults {
 #[derive(Debug)]
 struct Programs {
     object: Object,
-    processes: MapHandle,
+    named: NamedProcesses,
     faults: MapHandle,
     /// The number of this count, from 1.
     number: NonZeroU32,
@@ -76,20 +75,18 @@ impl Faults {
 impl Programs {
     fn load() -> libbpf_rs::Result<Self> {
         let object = object::load("hugepilot_fault", PROGRAM)?;
-        let (processes, faults) = (object::map(&object, "processes")?, object::map(&object, "faults")?);
-        Ok(Self { object, processes, faults, number: NonZeroU32::MIN, links: Vec::new(), since: Instant::now() })
+        let (named, faults) = (NamedProcesses::of(&object)?, object::map(&object, "faults")?);
+        Ok(Self { object, named, faults, number: NonZeroU32::MIN, links: Vec::new(), since: Instant::now() })
     }
 
     fn begin(&mut self, processes: impl Iterator<Item = u32>, whose: Whose) -> libbpf_rs::Result<()> {
         self.links.clear();
-        [&self.processes, &self.faults].into_iter().try_for_each(clear)?;
+        self.named.clear()?;
+        object::clear(&self.faults)?;
         self.number = self.number.checked_add(1).unwrap_or(NonZeroU32::MIN);
         let number = if whose == Whose::Theirs { ITSELF } else { self.number.get() };
-        for process in processes.take(MOST_PROCESSES) {
-            let (key, value) = (process.to_ne_bytes(), number.to_ne_bytes());
-            self.processes.update(&key, &value, MapFlags::ANY)?;
-        }
-        for program in self.object.progs_mut() {
+        self.named.name(&self.object, processes, number)?;
+        for program in named::counting(&mut self.object) {
             self.links.push(program.attach()?);
         }
         self.since = Instant::now();
@@ -118,11 +115,6 @@ pub fn note(rates: &FaultRates, heat: &mut Heat) {
     for region in regions.iter_mut().filter(|region| !region.huge && is_shared(region.mapping_index())) {
         region.faults_per_second = rates.get(&region.start).copied().unwrap_or(0.0);
     }
-}
-
-fn clear(map: &MapHandle) -> libbpf_rs::Result<()> {
-    let keys: Vec<Vec<u8>> = map.keys().collect();
-    keys.iter().try_for_each(|key| map.delete(key))
 }
 
 /// Without page faults there is less to decide on; nothing else is lost.

@@ -16,6 +16,7 @@ mod frames;
 mod idle_page;
 mod kernel_time;
 mod mapped;
+mod named;
 mod node_policy;
 mod object;
 pub mod page_walk;

@@ -8,12 +8,10 @@ use hugepilot_os::rights::remedy;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 
 use crate::Whose;
+use crate::named::{self, ITSELF, NamedProcesses};
 use crate::object;
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/system_calls.bpf.o"));
-// bpf/system_calls.h
-const MOST_PROCESSES: usize = 4096;
-const ITSELF: u32 = 0;
 const AND_CHILDREN: u32 = 1;
 
 /// A count that goes on until it is dropped.
@@ -36,13 +34,11 @@ impl SystemCalls {
     }
 
     fn load(processes: impl Iterator<Item = u32>, whose: Whose) -> libbpf_rs::Result<Self> {
-        let object = object::load("hugepilot_calls", PROGRAM)?;
-        let (named, calls) = (object::map(&object, "processes")?, object::map(&object, "calls")?);
+        let mut object = object::load("hugepilot_calls", PROGRAM)?;
+        let calls = object::map(&object, "calls")?;
         let whose = if whose == Whose::Theirs { ITSELF } else { AND_CHILDREN };
-        for process in processes.take(MOST_PROCESSES) {
-            named.update(&process.to_ne_bytes(), &whose.to_ne_bytes(), MapFlags::ANY)?;
-        }
-        let link = object.progs_mut().next().expect("bpf/system_calls.bpf.c defines a program").attach()?;
+        NamedProcesses::of(&object)?.name(&object, processes, whose)?;
+        let link = named::counting(&mut object).next().expect("bpf/system_calls.bpf.c defines a program").attach()?;
         Ok(Self { calls, _link: link, _object: object })
     }
 

@@ -17,6 +17,7 @@ crate::trials!(
     a_program_is_found_by_its_name,
     a_program_is_found_by_its_file_its_control_group_and_its_container,
     who_does_nothing_that_is_counted_is_told,
+    system_calls_are_counted_in_another_pid_namespace,
     a_program_that_would_gain_nothing_is_not_tried,
     what_came_of_a_trial_corrects_later_forecasts,
     memory_that_the_kernel_does_not_split_is_not_tried,
@@ -259,6 +260,23 @@ fn who_does_nothing_that_is_counted_is_told() {
     assert_eq!(ran.status.code(), Some(1), "{ran:?}");
     assert!(ran.stderr.contains("makes hardly any system calls; count its work by a command (--rate)"), "{ran:?}");
     assert_eq!(program.huge_bytes(), 0, "as it was found");
+}
+
+/// In a container, a process has another id than the one by which the kernel's tracepoints know it.
+fn system_calls_are_counted_in_another_pid_namespace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = r#""$0" program map=32M fill remap ready read=all > "$1" &
+        until [ -s "$1" ]; do sleep 0.1; done
+        "$2" trial $! --window 500ms --fast --no-calibration --for 10s --json; status=$?; kill $!; exit $status"#;
+    let program = std::env::current_exe().expect("our own path");
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script])
+        .args([program, folder.path().join("ready"), binary().into()])
+        .output()
+        .expect("util-linux is there");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let counted = list(&json, "windows").iter().all(|window| window["work"].as_f64().is_some_and(|work| work > 50.0));
+    assert!(output.status.success() && counted, "{json}");
 }
 
 fn a_program_that_would_gain_nothing_is_not_tried() {
