@@ -47,6 +47,7 @@ end() {
         for each in agent daemon; do kubectl -n hugepilot logs daemonset/hugepilot -c $each --tail=30 >&2 || true; done
         kubectl get pods -A -o wide >&2 || true
         kubectl get events -A --sort-by=.lastTimestamp 2> /dev/null | tail -n 25 >&2 || true
+        tail -n 15 "$state"/second/*.log 2> /dev/null >&2 || true
         tail -n 15 "$state"/kubelet.log "$state"/containerd.log >&2 || true
     fi
     [ -z "${HUGEPILOT_KUBE_KEEP:-}" ] || { say "kept: KUBECONFIG=$KUBECONFIG; press Enter to end it"; read -r _; }
@@ -59,10 +60,10 @@ end() {
         kill -9 "$each" 2> /dev/null || true
     done
     awk -v below="$state/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r | while read -r each; do umount -l "$each" || true; done
-    ip link delete "$bridge" 2> /dev/null || true
+    for each in "$bridge" "${bridge}b"; do ip link delete "$each" 2> /dev/null || true; done
     ip address delete "$api/32" dev lo 2> /dev/null || true
     # Groups of pods of this run only: each is empty by now.
-    for each in /sys/fs/cgroup/kubepods /sys/fs/cgroup/*/kubepods; do
+    for each in /sys/fs/cgroup/kubepods /sys/fs/cgroup/*/kubepods /sys/fs/cgroup/*/second; do
         [ ! -d "$each" ] || find "$each" -depth -type d -exec rmdir {} + 2> /dev/null || true
     done
     rm -rf --one-file-system "$state"
@@ -91,20 +92,21 @@ current-context: x
 EOF
 }
 
-containers() {
-    mkdir -p "$state/cni"
-    cat > "$state/cni/10-test.conflist" <<EOF
+# What containerd and kubelet of one node read: configure DIRECTORY BRIDGE SUBNET PORT HEALTH_PORT
+configure() {
+    mkdir -p "$1/cni" "$1/kubelet" "$1/pod-logs"
+    cat > "$1/cni/10-test.conflist" <<EOF
 {"cniVersion": "0.4.0", "name": "hugepilot-test", "plugins": [
-  {"type": "bridge", "bridge": "$bridge", "isGateway": true, "ipMasq": false,
-   "ipam": {"type": "host-local", "dataDir": "$state/cni-data", "subnet": "$subnet.0/24", "routes": [{"dst": "0.0.0.0/0"}]}}]}
+  {"type": "bridge", "bridge": "$2", "isGateway": true, "ipMasq": false,
+   "ipam": {"type": "host-local", "dataDir": "$1/cni-data", "subnet": "$3.0/24", "routes": [{"dst": "0.0.0.0/0"}]}}]}
 EOF
     # Without CAP_SYS_RESOURCE no process may be preferred over its parent when memory is short.
-    cat > "$state/containerd.toml" <<EOF
+    cat > "$1/containerd.toml" <<EOF
 version = 2
-root = "$state/containerd"
-state = "$state/containerd-state"
+root = "$1/containerd"
+state = "$1/containerd-state"
 [grpc]
-  address = "$state/containerd.sock"
+  address = "$1/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "docker.io/library/pause:test"
   restrict_oom_score_adj = true
@@ -112,10 +114,25 @@ state = "$state/containerd-state"
     snapshotter = "native"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
-    conf_dir = "$state/cni"
+    conf_dir = "$1/cni"
 EOF
-    start containerd containerd --config "$state/containerd.toml"
-    wait_for "containerd" 30 ctr version
+    cat > "$1/kubelet.yaml" <<EOF
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: $state/pki/ca.crt}}
+authorization: {mode: AlwaysAllow}
+cgroupDriver: cgroupfs
+failSwapOn: false
+failCgroupV1: false
+address: 127.0.0.1
+port: $4
+healthzBindAddress: 127.0.0.1
+healthzPort: $5
+podLogsDir: $1/pod-logs
+containerRuntimeEndpoint: unix://$1/containerd.sock
+evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
+resolvConf: ""
+EOF
 }
 
 start_api() {
@@ -138,26 +155,17 @@ control_plane() {
     start controllers "$binaries/kube-controller-manager" --kubeconfig="$KUBECONFIG" --leader-elect=false --bind-address=127.0.0.1 \
         --service-account-private-key-file="$state/pki/sa.key" --root-ca-file="$state/pki/ca.crt"
     start scheduler "$binaries/kube-scheduler" --kubeconfig="$KUBECONFIG" --leader-elect=false --bind-address=127.0.0.1
-    mkdir -p "$state/kubelet"
-    cat > "$state/kubelet.yaml" <<EOF
-apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: $state/pki/ca.crt}}
-authorization: {mode: AlwaysAllow}
-cgroupDriver: cgroupfs
-failSwapOn: false
-failCgroupV1: false
-address: 127.0.0.1
-healthzBindAddress: 127.0.0.1
-containerRuntimeEndpoint: unix://$state/containerd.sock
-evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
-resolvConf: ""
-EOF
-    start kubelet "$binaries/kubelet" --config="$state/kubelet.yaml" --kubeconfig="$KUBECONFIG" --root-dir="$state/kubelet" --hostname-override=localhost
-    wait_for "node" 60 node_is_ready
 }
 
-node_is_ready() { kubectl get node localhost -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}' | grep -q True; }
+first_node() {
+    configure "$state" "$bridge" "$subnet" 10250 10248
+    start containerd containerd --config "$state/containerd.toml"
+    wait_for "containerd" 30 ctr version
+    start kubelet "$binaries/kubelet" --config="$state/kubelet.yaml" --kubeconfig="$KUBECONFIG" --root-dir="$state/kubelet" --hostname-override=localhost
+    wait_for "node" 60 node_is_ready localhost
+}
+
+node_is_ready() { kubectl get node "$1" -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}' | grep -q True; }
 
 # Waits until a command succeeds; ends all after so many seconds.
 wait_for() {
@@ -186,8 +194,8 @@ image() {
     mkdir -p "$root/tmp" "$root/etc" "$root/usr/lib"
     [ "$name" != servers ] || { cp -r "$(dirname "$(/usr/bin/python3 -c 'import os; print(os.__file__)')")" "$root/usr/lib/" && cp tests/kube/*.py "$root/"; }
     echo 'root:x:0:0::/:/bin/sh' > "$root/etc/passwd"
-    tests/kube/image "$root" "$state/image.tar" "docker.io/library/$name:test" "$@"
-    import "$state/image.tar"
+    tests/kube/image "$root" "$state/image-$name.tar" "docker.io/library/$name:test" "$@"
+    import "$state/image-$name.tar"
     rm -rf "$root"
 }
 
@@ -202,6 +210,6 @@ up() {
     export KUBECONFIG=$state/admin.conf
     trap end EXIT
     certificates
-    containers
     control_plane
+    first_node
 }

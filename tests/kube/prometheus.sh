@@ -35,7 +35,7 @@ scrape_configs:
   - job_name: hugepilot
     honor_labels: true
     authorization: {credentials_file: $state/token}
-    static_configs: [{targets: ["$(kubectl -n hugepilot get pods -o jsonpath='{.items[0].status.podIP}'):9472"]}]
+    static_configs: [{targets: ["$address:9472"]}]
 EOF
     "$promtool" check config "$state/prometheus.yml" > "$state/config.lint" 2>&1 || { cat "$state/config.lint" >&2; exit 1; }
     start prometheus "$prometheus" --config.file "$state/prometheus.yml" --storage.tsdb.path "$state/tsdb" --web.listen-address 127.0.0.1:19090

@@ -19,22 +19,37 @@ use crate::decide::Reason;
 struct Watch {
     /// How long a program is watched first.
     watched_for: Duration,
-    /// A program gives back if more than this share of its regions did between two scans,
+    /// A program gives back if more than this share of its regions did,
     share: f64,
-    /// and at least so many.
+    /// and at least so many,
     fewest: usize,
+    /// all of them between two scans, or one after the other?
+    within: Within,
+}
+
+/// The time in which regions that gave back count together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Within {
+    /// Between two scans, because others give back now and then, too.
+    OneWave,
+    /// Ten minutes. One region in a hundred is then what would lose one promotion in twenty in an hour.
+    TenMinutes,
 }
 
 /// jemalloc's decay takes ten seconds, and a program that frees in waves frees in many regions at once; a hash table that grows, as in Redis, leaves
 /// two or three. mimalloc gave back for the first time a minute after the start of a program that frees half of its memory every forty seconds, and
 /// then in few regions of each wave, which add up. Go's runtime took more than five minutes for the same, and gperftools' tcmalloc gives back nothing
-/// before the fifth minute, and then in one to three regions of each wave.
+/// before the fourth minute, and then one piece in each of one to five regions of a wave.
 fn watch(manager: MemoryManager) -> Option<Watch> {
     match manager {
-        MemoryManager::Jemalloc => Some(Watch { watched_for: Duration::from_secs(45), share: 0.05, fewest: 4 }),
-        MemoryManager::Mimalloc => Some(Watch { watched_for: Duration::from_secs(90), share: 0.01, fewest: 2 }),
+        MemoryManager::Jemalloc => {
+            Some(Watch { watched_for: Duration::from_secs(40), share: 0.05, fewest: 4, within: Within::OneWave })
+        }
+        MemoryManager::Mimalloc => {
+            Some(Watch { watched_for: Duration::from_secs(90), share: 0.01, fewest: 2, within: Within::TenMinutes })
+        }
         MemoryManager::Go | MemoryManager::Tcmalloc => {
-            Some(Watch { watched_for: Duration::from_secs(6 * 60), share: 0.01, fewest: 2 })
+            Some(Watch { watched_for: Duration::from_secs(6 * 60), share: 0.01, fewest: 2, within: Within::TenMinutes })
         }
         MemoryManager::Java | MemoryManager::Glibc => None,
     }
@@ -59,6 +74,8 @@ const MOST_REGIONS: usize = 4096;
 pub(super) struct Settling {
     /// Allocators that are part of its own file.
     linked_in: BTreeSet<MemoryManager>,
+    /// Since when it is known; None for the first scan.
+    found: Option<Instant>,
     /// Until when it is watched at least; None if it has no such allocator.
     known_at: Option<Instant>,
     /// The latest end of that.
@@ -67,14 +84,16 @@ pub(super) struct Settling {
     used: Option<(u64, Bytes)>,
     /// The pages that held something in these regions.
     held: BTreeMap<Address, u16>,
+    /// When these regions gave back.
+    fallen: BTreeMap<Address, Instant>,
     /// When it last gave back.
     gave_back: Option<Instant>,
 }
 
 impl Settling {
-    /// Of a program of which nothing is known yet, but the allocators in its own file.
-    pub(super) fn of(linked_in: BTreeSet<MemoryManager>) -> Self {
-        Self { linked_in, ..Self::default() }
+    /// Of a program of which nothing is known yet but the allocators in its own file, and since when it is there.
+    pub(super) fn of(linked_in: BTreeSet<MemoryManager>, found: Option<Instant>) -> Self {
+        Self { linked_in, found, ..Self::default() }
     }
 
     /// Records a scan.
@@ -82,9 +101,11 @@ impl Settling {
         let mapped = MemoryManager::mapped(heat.mappings.iter().map(|mapping| mapping.name.as_str()));
         let watches = mapped.union(&self.linked_in).filter_map(|&manager| watch(manager));
         let Some(watch) = watches.max_by_key(|watch| watch.watched_for) else {
-            return *self = Self::of(std::mem::take(&mut self.linked_in));
+            return *self = Self::of(std::mem::take(&mut self.linked_in), self.found);
         };
-        self.known_at = self.known_at.or(Some(now + watch.watched_for));
+        // The first scan may have waited for its turn; but only from then on is it seen what the program does.
+        let watched_since_found = self.found.unwrap_or(now) + watch.watched_for;
+        self.known_at = self.known_at.or(Some(watched_since_found.max(now + watch.watched_for.min(AT_REST_FOR))));
         self.latest = self.latest.or(Some(now + watch.watched_for.max(LONGEST_WATCH)));
         let on_base_pages = || heat.regions.iter().filter(|region| !region.huge && region.obstacle.is_none());
         // By address, so that each scan watches the same ones.
@@ -92,9 +113,12 @@ impl Settling {
         let is_watched = |region: &&Region| (region.start.0 / HUGE_PAGE).is_multiple_of(one_in);
         let held = on_base_pages().filter(is_watched).map(|region| (region.start, pages_held(region))).collect();
         let before = std::mem::replace(&mut self.held, held);
-        let known = before.iter().filter_map(|(start, &before)| Some((before, *self.held.get(start)?)));
-        let gave_back = known.clone().filter(|&(before, now)| now > 0 && before >= now + FEWEST_PAGES).count();
-        if gave_back >= watch.fewest && gave_back as f64 > known.count() as f64 * watch.share {
+        let known = || before.iter().filter_map(|(&start, &before)| Some((start, before, *self.held.get(&start)?)));
+        let kept_for = if watch.within == Within::TenMinutes { LEFT_ALONE } else { Duration::ZERO };
+        self.fallen.retain(|_, when| now < *when + kept_for);
+        let fell = known().filter(|&(_, before, now)| now > 0 && before >= now + FEWEST_PAGES);
+        self.fallen.extend(fell.map(|(start, ..)| (start, now)));
+        if self.fallen.len() >= watch.fewest && self.fallen.len() as f64 > known().count() as f64 * watch.share {
             self.gave_back = Some(now);
         }
     }
@@ -149,7 +173,7 @@ mod tests {
 
     const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
     const MIMALLOC: &str = "libmimalloc.so.2.0";
-    const WATCHED_FOR: Duration = Duration::from_secs(45);
+    const WATCHED_FOR: Duration = Duration::from_secs(40);
 
     #[test]
     fn an_allocator_that_may_give_back_is_watched_first_and_no_other() {
@@ -158,7 +182,7 @@ mod tests {
         assert_eq!((settling.reason_to_wait(now), settling.is_known_at(now)), (None, None));
         settling.notice(&scan(0, 0, JEMALLOC), now);
         settling.notice(&scan(0, 0, JEMALLOC), now + 30 * SECOND);
-        assert_eq!(settling.reason_to_wait(now + 44 * SECOND), Some(Reason::Watched));
+        assert_eq!(settling.reason_to_wait(now + 39 * SECOND), Some(Reason::Watched));
         assert_eq!(settling.is_known_at(now + SECOND), Some(now + WATCHED_FOR));
         let known = now + WATCHED_FOR;
         assert_eq!((settling.reason_to_wait(known), settling.is_known_at(known)), (None, None));
@@ -172,15 +196,26 @@ mod tests {
     fn what_is_part_of_the_program_counts_as_a_library_does() {
         let now = Instant::now();
         let watched_for = |manager| {
-            let mut settling = Settling::of([manager].into());
+            let mut settling = Settling::of([manager].into(), None);
             settling.notice(&scan(0, 0, "/srv/app"), now);
             settling.is_known_at(now).map(|known| (known - now).as_secs())
         };
         let managers = [MemoryManager::Jemalloc, MemoryManager::Go, MemoryManager::Java, MemoryManager::Tcmalloc];
-        assert_eq!(managers.map(watched_for), [Some(45), Some(360), None, Some(360)]);
-        let mut both = Settling::of([MemoryManager::Go].into());
+        assert_eq!(managers.map(watched_for), [Some(40), Some(360), None, Some(360)]);
+        let mut both = Settling::of([MemoryManager::Go].into(), None);
         both.notice(&scan(0, 0, JEMALLOC), now);
         assert_eq!(both.is_known_at(now), Some(now + 360 * SECOND), "the longest");
+    }
+
+    #[test]
+    fn waiting_for_the_first_scan_counts_but_for_the_last_half_minute() {
+        let found = Instant::now();
+        let known_after = |first_scan: u32| {
+            let mut settling = Settling::of(BTreeSet::new(), Some(found));
+            settling.notice(&scan(0, 0, JEMALLOC), found + first_scan * SECOND);
+            settling.is_known_at(found).map(|known| (known - found).as_secs())
+        };
+        assert_eq!([0, 10, 20].map(known_after), [Some(40), Some(40), Some(50)]);
     }
 
     #[test]
@@ -230,9 +265,9 @@ mod tests {
             settling.notice_faults(faults, Pages(pages).bytes(), now + second * SECOND);
             settling.is_known_at(now).map(|known| (known - now).as_secs())
         };
-        assert_eq!(used(&mut settling, 0, 1_000, 100_000), Some(45));
-        assert_eq!(used(&mut settling, 10, 51_000, 150_000), Some(45), "it grows, and may rest then");
-        assert_eq!(used(&mut settling, 20, 52_000, 150_000), Some(45), "a little");
+        assert_eq!(used(&mut settling, 0, 1_000, 100_000), Some(40));
+        assert_eq!(used(&mut settling, 10, 51_000, 150_000), Some(40), "it grows, and may rest then");
+        assert_eq!(used(&mut settling, 20, 52_000, 150_000), Some(40), "a little");
         assert_eq!(used(&mut settling, 40, 55_000, 150_500), Some(70), "taken");
         assert_eq!(used(&mut settling, 60, 55_000, 148_000), Some(90), "given back");
         assert_eq!(used(&mut settling, 230, 95_000, 148_000), Some(240), "at the latest");
@@ -240,6 +275,25 @@ mod tests {
         other.notice(&scan(0, 0, "libc.so.6"), now);
         [0, 50_000].into_iter().for_each(|faults| other.notice_faults(faults, Bytes(1 << 30), now));
         assert_eq!(other.is_known_at(now), None);
+    }
+
+    #[test]
+    fn single_regions_add_up_unless_they_are_those_of_growing_tables() {
+        let fallen = |library: &str, every: u32| {
+            let (mut settling, now) = (Settling::default(), Instant::now());
+            for round in 0..40u32 {
+                let mut heat = scan(0, 0, library);
+                heat.regions[round as usize / 2].growth.unpopulated = if round % 2 == 0 { 0 } else { 100 };
+                settling.notice(&heat, now + round * every * SECOND);
+                if settling.gave_back.is_some() {
+                    return Some(round);
+                }
+            }
+            None
+        };
+        assert_eq!(fallen("libtcmalloc.so.4", 20), Some(3), "the second of them");
+        assert_eq!(fallen("libtcmalloc.so.4", 310), None, "one in ten minutes");
+        assert_eq!(fallen(JEMALLOC, 20), None);
     }
 
     #[test]

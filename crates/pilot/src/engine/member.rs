@@ -34,6 +34,8 @@ use crate::world::Promoted;
 const SOONEST: Duration = Duration::from_secs(1);
 /// The longest interval between scans.
 const LATEST: Duration = Duration::from_secs(60);
+/// The same while it is watched before anything of it is promoted.
+const WATCHED_EVERY: Duration = Duration::from_secs(15);
 /// How often newly walked pages are counted between scans; each poll reads the page tables once.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Growth of resident memory by this share makes a scan due.
@@ -266,8 +268,9 @@ impl Member {
     pub(super) fn wait_longer(&mut self, now: Instant) {
         self.interval = (self.interval * 2).min(LATEST);
         let next = now + self.rest();
-        // What is only watched may be promoted as soon as enough is known.
-        self.next_scan = self.past.is_known_at(now).map_or(next, |known| next.min(known));
+        // What is only watched may be promoted as soon as enough is known, and what it gives back may soon be taken again.
+        let watched = |known: Instant| next.min(known).min(now + WATCHED_EVERY.max(self.affordable));
+        self.next_scan = self.past.is_known_at(now).map_or(next, watched);
     }
 
     /// The time between scans: the interval, or longer where a scan costs much.
@@ -292,7 +295,9 @@ impl Member {
         };
         if self.address_space != heat.address_space {
             self.known = Known::default();
-            self.past.forget(pilot.world.linked_in(process));
+            // A new member's first scan is due when it is found.
+            let found = self.first.is_none().then_some(self.next_scan);
+            self.past.forget(pilot.world.linked_in(process), found);
             self.growth.clear();
         }
         self.note_losses(process, &heat, pilot);
@@ -327,7 +332,7 @@ impl Member {
             return;
         }
         let Ok(heat) = pilot.world.survey(process) else { return };
-        self.past.forget(pilot.world.linked_in(process));
+        self.past.forget(pilot.world.linked_in(process), None);
         for region in heat.regions.iter().filter(|region| region.huge) {
             let promoted = record.get(&region.start).filter(|promoted| promoted.walks_per_second > 0.0);
             if let Some(Promoted { walks_per_second, growth_bytes }) = promoted {
