@@ -150,7 +150,7 @@ sbom: deps-rust ## what is linked into the programs of the image, as CycloneDX h
 	@scripts/sbom target
 
 .PHONY: kube-test
-kube-test: deps-build ## the agent's own tests, then containers under Podman, and a real Kubernetes of one node with the chart, here; needs root and Go, and at first a quarter of an hour to build it
+kube-test: deps-build ## the agent's own tests, then containers under Podman, containerd and Docker, and a real Kubernetes with the chart, here; needs root and Go, and at first a quarter of an hour to build it
 	@$(NEED) $(KUBE_BUILD_NEEDS)
 	cargo clippy --locked -p hugepilot-kube --all-targets -- -D warnings
 	cargo test --locked -p hugepilot-kube

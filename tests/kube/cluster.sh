@@ -1,9 +1,9 @@
-# A real Kubernetes of one node on this machine, for a script that is sourced into: `up` starts it, and it ends with the script.
+# A real Kubernetes on this machine, for a script that is sourced into: `up` starts it, and it ends with the script.
 #
 # Owns: certificates, containerd, the control plane, kubelet, images, and that nothing of them is left. Never touches: what is tested on it.
 #
 # It needs $binaries (tests/kube/binaries). Everything is below one directory of its own and listens on addresses of this machine's loopback
-# interface and of one bridge. It is ended by the ids of its processes. HUGEPILOT_KUBE_KEEP=1 leaves it running until Enter is pressed.
+# interface and of bridges of its own. It is ended by the ids of its processes. HUGEPILOT_KUBE_KEEP=1 leaves it running until Enter is pressed.
 
 # Long enough to be told apart, short enough for an interface.
 bridge=hpk$$
@@ -47,7 +47,7 @@ end() {
         for each in agent daemon; do kubectl -n hugepilot logs daemonset/hugepilot -c $each --tail=30 >&2 || true; done
         kubectl get pods -A -o wide >&2 || true
         kubectl get events -A --sort-by=.lastTimestamp 2> /dev/null | tail -n 25 >&2 || true
-        tail -n 15 "$state"/second/*.log 2> /dev/null >&2 || true
+        tail -n 15 "$state"/second/*.log "$state"/second_node.log 2> /dev/null >&2 || true
         tail -n 15 "$state"/kubelet.log "$state"/containerd.log >&2 || true
     fi
     [ -z "${HUGEPILOT_KUBE_KEEP:-}" ] || { say "kept: KUBECONFIG=$KUBECONFIG; press Enter to end it"; read -r _; }
@@ -63,12 +63,19 @@ end() {
     for each in "$bridge" "${bridge}b"; do ip link delete "$each" 2> /dev/null || true; done
     ip address delete "$api/32" dev lo 2> /dev/null || true
     # Groups of pods of this run only: each is empty by now.
-    for each in /sys/fs/cgroup/kubepods /sys/fs/cgroup/*/kubepods /sys/fs/cgroup/*/second; do
-        [ ! -d "$each" ] || find "$each" -depth -type d -exec rmdir {} + 2> /dev/null || true
-    done
+    for each in /sys/fs/cgroup/kubepods /sys/fs/cgroup/*/kubepods /sys/fs/cgroup/*/"${bridge}b"; do remove_groups "$each"; done
     rm -rf --one-file-system "$state"
     exit $status
 }
+
+# Control groups that empty themselves within seconds.
+remove_groups() {
+    for _ in $(seq 50); do
+        [ -d "$1" ] || return 0
+        find "$1" -depth -type d -exec rmdir {} + 2> /dev/null || sleep 0.1
+    done
+}
+
 certificates() {
     mkdir -p "$state/pki"
     cd "$state/pki"

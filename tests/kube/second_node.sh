@@ -7,16 +7,18 @@
 
 start_second_node() {
     local group each
-    second=$state/second
-    configure "$second" "${bridge}b" "10.89.$((RANDOM % 200 + 20))" 10260 10258
+    [ ! -e /sys/fs/cgroup/cgroup.controllers ] || { say "a second node needs cgroup v1 here"; exit 1; }
+    second=$state/second second_name=${bridge}b
+    configure "$second" "$second_name" "10.89.$((RANDOM % 200 + 20))" 10260 10258
     echo 'registerWithTaints: [{key: second, value: "true", effect: NoSchedule}]' >> "$second/kubelet.yaml"
     mkdir -p "$second/run-hugepilot" /run/hugepilot
-    for group in /sys/fs/cgroup/*/; do
-        mkdir "${group}second"
-        for each in cpus mems; do [ ! -e "${group}cpuset.$each" ] || cat "${group}cpuset.$each" > "${group}second/cpuset.$each"; done
+    for group in /sys/fs/cgroup/*; do
+        # `cpu` may be a link to `cpu,cpuacct`.
+        mkdir -p "$group/$second_name"
+        for each in cpus mems; do [ ! -e "$group/cpuset.$each" ] || cat "$group/cpuset.$each" > "$group/$second_name/cpuset.$each"; done
     done
-    start second_node bash -c 'for each in /sys/fs/cgroup/*/second/cgroup.procs; do echo $$ > "$each"; done
-        exec unshare --pid --fork --kill-child --mount --cgroup --mount-proc bash -c "$1" - "$2" "$3" "$4"' - \
+    start second_node bash -euc 'for each in /sys/fs/cgroup/*/"$1"/cgroup.procs; do echo $$ > "$each"; done
+        exec unshare --pid --fork --kill-child --mount --cgroup --mount-proc bash -euc "$2" - "$1" "$3" "$4" "$5"' - "$second_name" \
         "$(declare -f run_second_node); run_second_node \"\$@\"" "$second" "$binaries/kubelet" "$KUBECONFIG"
     wait_for "the second node" 60 node_is_ready second
     for each in "$state"/image-*.tar "$state/hugepilot.tar"; do
@@ -24,12 +26,12 @@ start_second_node() {
     done
 }
 
-# Within its namespaces, as their first process, which reaps what shims leave.
+# Within its namespaces, as their first process, which reaps what shims leave: run_second_node GROUP DIRECTORY KUBELET KUBECONFIG
 run_second_node() {
     local each
-    for each in /sys/fs/cgroup/*/; do mount --bind "${each}second" "$each"; done
-    mount --bind "$1/run-hugepilot" /run/hugepilot
-    containerd --config "$1/containerd.toml" > "$1/containerd.log" 2>&1 &
-    "$2" --config="$1/kubelet.yaml" --kubeconfig="$3" --root-dir="$1/kubelet" --hostname-override=second > "$1/kubelet.log" 2>&1 &
+    for each in /sys/fs/cgroup/*; do [ -L "$each" ] || mount --bind "$each/$1" "$each"; done
+    mount --bind "$2/run-hugepilot" /run/hugepilot
+    containerd --config "$2/containerd.toml" > "$2/containerd.log" 2>&1 &
+    "$3" --config="$2/kubelet.yaml" --kubeconfig="$4" --root-dir="$2/kubelet" --hostname-override=second > "$2/kubelet.log" 2>&1 &
     wait
 }

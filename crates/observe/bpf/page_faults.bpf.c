@@ -2,7 +2,7 @@
 /*
  * Counts the page faults of some processes, and of their children, by region of 2 MiB: those that a huge page would save.
  *
- * Owns: the counts. Never touches: the faults. Nothing runs unless the programs are attached; x86 has these tracepoints since 3.13.
+ * Owns: the counts. Never touches: the faults. Nothing runs unless the programs are attached; naming processes takes Linux 6.1.
  * Children count without being named, because a server's may live for milliseconds, and a forked one maps shared memory where its
  * parent does. A new process's first fault in a region does not count, because mapping a huge page also takes one; what older
  * processes have touched before is unknown, and all their faults count.

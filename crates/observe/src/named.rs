@@ -2,8 +2,8 @@
 //!
 //! Owns: which processes have a number. Never touches: the processes, and what is counted of them.
 //!
-//! The programs find a process by its id in the machine's first pid namespace, which nobody in another one can see, such as a tool inside a container.
-//! An iterator limited to the process tells them.
+//! The programs know a process by its id in the machine's first pid namespace. A tool in another one, such as a container, cannot see that id, so an
+//! iterator that is limited to the process looks it up.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ const NAMING: &str = "name_process";
 /// The number of a process that counts alone; with any other its children count, too.
 pub(super) const ITSELF: u32 = 0;
 
-/// The map of those that are named.
+/// Which processes have a number, and which number the next one gets.
 #[derive(Debug)]
 pub(super) struct NamedProcesses {
     numbers: MapHandle,

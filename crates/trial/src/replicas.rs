@@ -81,10 +81,11 @@ impl ReplicaTrial {
     /// The arm of each pod so long ago, as its daemon's metrics say it.
     fn arms_expression(&self, ago: Nanos) -> String {
         let [namespace, workload] = [&self.namespace, &self.workload].map(|text| quoted(text));
+        let milliseconds = ago.0 / 1_000_000;
+        // Prometheus 2 refuses an offset of zero.
+        let offset = if milliseconds > 0 { format!(" offset {milliseconds}ms") } else { String::new() };
         format!(
-            "max by (namespace, pod, {ARM_LABEL}) (hugepilot_target_promoting{{{ARM_LABEL}!=\"\",namespace={namespace},workload={workload}}} \
-             offset {}ms)",
-            ago.0 / 1_000_000
+            "max by (namespace, pod, {ARM_LABEL}) (hugepilot_target_promoting{{{ARM_LABEL}!=\"\",namespace={namespace},workload={workload}}}{offset})"
         )
     }
 
@@ -175,6 +176,7 @@ mod tests {
         let found = trial().join(&arms, &[arm("a", "promoted"), arm("c", "observed")], &numbers);
         assert_eq!([Arm::Huge, Arm::Base].map(|arm| found.values(arm)), [vec![8.0], vec![10.0]]);
         assert!(trial().arms_expression(trial().min_age).ends_with(" offset 600000ms)"));
+        assert!(trial().arms_expression(Nanos(0)).ends_with("})"), "Prometheus 2 refuses an offset of zero");
     }
 
     #[test]

@@ -159,12 +159,12 @@ impl Past {
         self.churn.notice(&heat.mappings, held, lost, now);
     }
 
-    /// Another program has replaced this one in the process (exec), with these allocators in its own file; or it is a new one, there since `found`.
-    pub fn forget(&mut self, linked_in: BTreeSet<MemoryManager>, found: Option<Instant>) {
+    /// Another program has replaced this one in the process (exec), with these allocators in its own file.
+    pub fn forget(&mut self, linked_in: BTreeSet<MemoryManager>) {
         self.regions.clear();
         self.walked.clear();
         self.churn.forget();
-        self.settling = Settling::of(linked_in, found);
+        self.settling = Settling::of(linked_in);
         self.in_order = [false; 2];
     }
 

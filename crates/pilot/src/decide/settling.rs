@@ -23,18 +23,12 @@ struct Watch {
     share: f64,
     /// and at least so many,
     fewest: usize,
-    /// all of them between two scans, or one after the other?
-    within: Within,
+    /// from one scan to the next, and before that within this time.
+    adds_up_for: Duration,
 }
 
-/// The time in which regions that gave back count together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Within {
-    /// Between two scans, because others give back now and then, too.
-    OneWave,
-    /// Ten minutes. One region in a hundred is then what would lose one promotion in twenty in an hour.
-    TenMinutes,
-}
+/// 1 % of the regions in ten minutes is about one promotion in twenty in an hour.
+const TEN_MINUTES: Duration = Duration::from_secs(10 * 60);
 
 /// jemalloc's decay takes ten seconds, and a program that frees in waves frees in many regions at once; a hash table that grows, as in Redis, leaves
 /// two or three. mimalloc gave back for the first time a minute after the start of a program that frees half of its memory every forty seconds, and
@@ -43,13 +37,13 @@ enum Within {
 fn watch(manager: MemoryManager) -> Option<Watch> {
     match manager {
         MemoryManager::Jemalloc => {
-            Some(Watch { watched_for: Duration::from_secs(40), share: 0.05, fewest: 4, within: Within::OneWave })
+            Some(Watch { watched_for: Duration::from_secs(30), share: 0.05, fewest: 4, adds_up_for: Duration::ZERO })
         }
         MemoryManager::Mimalloc => {
-            Some(Watch { watched_for: Duration::from_secs(90), share: 0.01, fewest: 2, within: Within::TenMinutes })
+            Some(Watch { watched_for: Duration::from_secs(90), share: 0.01, fewest: 2, adds_up_for: TEN_MINUTES })
         }
         MemoryManager::Go | MemoryManager::Tcmalloc => {
-            Some(Watch { watched_for: Duration::from_secs(6 * 60), share: 0.01, fewest: 2, within: Within::TenMinutes })
+            Some(Watch { watched_for: Duration::from_secs(6 * 60), share: 0.01, fewest: 2, adds_up_for: TEN_MINUTES })
         }
         MemoryManager::Java | MemoryManager::Glibc => None,
     }
@@ -63,7 +57,7 @@ const AT_REST_FOR: Duration = Duration::from_secs(30);
 /// but no longer than this in all, unless the allocator takes longer: many programs only grow.
 const LONGEST_WATCH: Duration = Duration::from_secs(4 * 60);
 /// How long it is left alone after it gave memory back.
-const LEFT_ALONE: Duration = Duration::from_secs(10 * 60);
+const LEFT_ALONE: Duration = TEN_MINUTES;
 /// A region has given back if so many fewer of its pages hold something, and some still do.
 const FEWEST_PAGES: u16 = 4;
 /// Of a large program, about so many regions are watched.
@@ -74,8 +68,6 @@ const MOST_REGIONS: usize = 4096;
 pub(super) struct Settling {
     /// Allocators that are part of its own file.
     linked_in: BTreeSet<MemoryManager>,
-    /// Since when it is known; None for the first scan.
-    found: Option<Instant>,
     /// Until when it is watched at least; None if it has no such allocator.
     known_at: Option<Instant>,
     /// The latest end of that.
@@ -91,9 +83,9 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// Of a program of which nothing is known yet but the allocators in its own file, and since when it is there.
-    pub(super) fn of(linked_in: BTreeSet<MemoryManager>, found: Option<Instant>) -> Self {
-        Self { linked_in, found, ..Self::default() }
+    /// Of a program of which nothing is known yet, but the allocators in its own file.
+    pub(super) fn of(linked_in: BTreeSet<MemoryManager>) -> Self {
+        Self { linked_in, ..Self::default() }
     }
 
     /// Records a scan.
@@ -101,11 +93,9 @@ impl Settling {
         let mapped = MemoryManager::mapped(heat.mappings.iter().map(|mapping| mapping.name.as_str()));
         let watches = mapped.union(&self.linked_in).filter_map(|&manager| watch(manager));
         let Some(watch) = watches.max_by_key(|watch| watch.watched_for) else {
-            return *self = Self::of(std::mem::take(&mut self.linked_in), self.found);
+            return *self = Self::of(std::mem::take(&mut self.linked_in));
         };
-        // The first scan may have waited for its turn; but only from then on is it seen what the program does.
-        let watched_since_found = self.found.unwrap_or(now) + watch.watched_for;
-        self.known_at = self.known_at.or(Some(watched_since_found.max(now + watch.watched_for.min(AT_REST_FOR))));
+        self.known_at = self.known_at.or(Some(now + watch.watched_for));
         self.latest = self.latest.or(Some(now + watch.watched_for.max(LONGEST_WATCH)));
         let on_base_pages = || heat.regions.iter().filter(|region| !region.huge && region.obstacle.is_none());
         // By address, so that each scan watches the same ones.
@@ -114,12 +104,12 @@ impl Settling {
         let held = on_base_pages().filter(is_watched).map(|region| (region.start, pages_held(region))).collect();
         let before = std::mem::replace(&mut self.held, held);
         let known = || before.iter().filter_map(|(&start, &before)| Some((start, before, *self.held.get(&start)?)));
-        let kept_for = if watch.within == Within::TenMinutes { LEFT_ALONE } else { Duration::ZERO };
-        self.fallen.retain(|_, when| now < *when + kept_for);
+        let counts = |start: &Address, when: Instant| now < when + watch.adds_up_for && self.held.contains_key(start);
+        self.fallen.retain(|start, when| counts(start, *when));
         let fell = known().filter(|&(_, before, now)| now > 0 && before >= now + FEWEST_PAGES);
         self.fallen.extend(fell.map(|(start, ..)| (start, now)));
         if self.fallen.len() >= watch.fewest && self.fallen.len() as f64 > known().count() as f64 * watch.share {
-            self.gave_back = Some(now);
+            self.gave_back = self.fallen.values().max().copied();
         }
     }
 
@@ -173,7 +163,7 @@ mod tests {
 
     const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
     const MIMALLOC: &str = "libmimalloc.so.2.0";
-    const WATCHED_FOR: Duration = Duration::from_secs(40);
+    const WATCHED_FOR: Duration = Duration::from_secs(30);
 
     #[test]
     fn an_allocator_that_may_give_back_is_watched_first_and_no_other() {
@@ -182,7 +172,7 @@ mod tests {
         assert_eq!((settling.reason_to_wait(now), settling.is_known_at(now)), (None, None));
         settling.notice(&scan(0, 0, JEMALLOC), now);
         settling.notice(&scan(0, 0, JEMALLOC), now + 30 * SECOND);
-        assert_eq!(settling.reason_to_wait(now + 39 * SECOND), Some(Reason::Watched));
+        assert_eq!(settling.reason_to_wait(now + 29 * SECOND), Some(Reason::Watched));
         assert_eq!(settling.is_known_at(now + SECOND), Some(now + WATCHED_FOR));
         let known = now + WATCHED_FOR;
         assert_eq!((settling.reason_to_wait(known), settling.is_known_at(known)), (None, None));
@@ -196,26 +186,15 @@ mod tests {
     fn what_is_part_of_the_program_counts_as_a_library_does() {
         let now = Instant::now();
         let watched_for = |manager| {
-            let mut settling = Settling::of([manager].into(), None);
+            let mut settling = Settling::of([manager].into());
             settling.notice(&scan(0, 0, "/srv/app"), now);
             settling.is_known_at(now).map(|known| (known - now).as_secs())
         };
         let managers = [MemoryManager::Jemalloc, MemoryManager::Go, MemoryManager::Java, MemoryManager::Tcmalloc];
-        assert_eq!(managers.map(watched_for), [Some(40), Some(360), None, Some(360)]);
-        let mut both = Settling::of([MemoryManager::Go].into(), None);
+        assert_eq!(managers.map(watched_for), [Some(30), Some(360), None, Some(360)]);
+        let mut both = Settling::of([MemoryManager::Go].into());
         both.notice(&scan(0, 0, JEMALLOC), now);
         assert_eq!(both.is_known_at(now), Some(now + 360 * SECOND), "the longest");
-    }
-
-    #[test]
-    fn waiting_for_the_first_scan_counts_but_for_the_last_half_minute() {
-        let found = Instant::now();
-        let known_after = |first_scan: u32| {
-            let mut settling = Settling::of(BTreeSet::new(), Some(found));
-            settling.notice(&scan(0, 0, JEMALLOC), found + first_scan * SECOND);
-            settling.is_known_at(found).map(|known| (known - found).as_secs())
-        };
-        assert_eq!([0, 10, 20].map(known_after), [Some(40), Some(40), Some(50)]);
     }
 
     #[test]
@@ -265,7 +244,7 @@ mod tests {
             settling.notice_faults(faults, Pages(pages).bytes(), now + second * SECOND);
             settling.is_known_at(now).map(|known| (known - now).as_secs())
         };
-        assert_eq!(used(&mut settling, 0, 1_000, 100_000), Some(40));
+        assert_eq!(used(&mut settling, 0, 1_000, 100_000), Some(30));
         assert_eq!(used(&mut settling, 10, 51_000, 150_000), Some(40), "it grows, and may rest then");
         assert_eq!(used(&mut settling, 20, 52_000, 150_000), Some(40), "a little");
         assert_eq!(used(&mut settling, 40, 55_000, 150_500), Some(70), "taken");
@@ -294,6 +273,12 @@ mod tests {
         assert_eq!(fallen("libtcmalloc.so.4", 20), Some(3), "the second of them");
         assert_eq!(fallen("libtcmalloc.so.4", 310), None, "one in ten minutes");
         assert_eq!(fallen(JEMALLOC, 20), None);
+        let (mut settling, now) = (Settling::default(), Instant::now());
+        settling.notice(&scan(0, 0, MIMALLOC), now);
+        (1..=10).for_each(|minute| settling.notice(&scan(5, 100, MIMALLOC), now + minute * 60 * SECOND));
+        assert_eq!(settling.gave_back, Some(now + 60 * SECOND), "once, however long it is remembered");
+        settling.notice(&Heat { regions: Vec::new(), ..scan(0, 0, MIMALLOC) }, now + 610 * SECOND);
+        assert!(settling.fallen.is_empty(), "memory that is gone");
     }
 
     #[test]

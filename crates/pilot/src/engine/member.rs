@@ -295,9 +295,7 @@ impl Member {
         };
         if self.address_space != heat.address_space {
             self.known = Known::default();
-            // A new member's first scan is due when it is found.
-            let found = self.first.is_none().then_some(self.next_scan);
-            self.past.forget(pilot.world.linked_in(process), found);
+            self.past.forget(pilot.world.linked_in(process));
             self.growth.clear();
         }
         self.note_losses(process, &heat, pilot);
@@ -332,7 +330,7 @@ impl Member {
             return;
         }
         let Ok(heat) = pilot.world.survey(process) else { return };
-        self.past.forget(pilot.world.linked_in(process), None);
+        self.past.forget(pilot.world.linked_in(process));
         for region in heat.regions.iter().filter(|region| region.huge) {
             let promoted = record.get(&region.start).filter(|promoted| promoted.walks_per_second > 0.0);
             if let Some(Promoted { walks_per_second, growth_bytes }) = promoted {

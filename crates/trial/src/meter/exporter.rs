@@ -89,8 +89,22 @@ fn get(url: &str, request: ureq::RequestBuilder<ureq::typestate::WithoutBody>) -
         return Err(MeterError::Https { url: url.to_owned() });
     }
     let failed = |error: ureq::Error| MeterError::Http { url: url.to_owned(), cause: error.to_string() };
-    let mut response = request.config().timeout_global(Some(LONGEST)).build().call().map_err(failed)?;
-    response.body_mut().with_config().limit(MOST_BYTES).read_to_string().map_err(failed)
+    let request = request.config().timeout_global(Some(LONGEST)).http_status_as_error(false).build();
+    let mut response = request.call().map_err(failed)?;
+    let status = response.status();
+    let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_string();
+    if status.is_success() {
+        return body.map_err(failed);
+    }
+    let said = body.ok().and_then(|body| serde_json::from_str::<Refusal>(&body).ok());
+    let said = said.map(|Refusal { error }| format!(": {}", error.escape_debug())).unwrap_or_default();
+    Err(MeterError::Http { url: url.to_owned(), cause: format!("HTTP status {}{said}", status.as_u16()) })
+}
+
+/// What Prometheus says of an expression that it refuses.
+#[derive(Deserialize)]
+struct Refusal {
+    error: String,
 }
 
 /// The series of a server's answer; None if it is none.
