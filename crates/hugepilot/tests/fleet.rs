@@ -25,7 +25,8 @@ fn server(answers: Vec<String>) -> (String, std::thread::JoinHandle<Vec<String>>
             let mut lines = BufReader::new(stream.try_clone().expect("the same stream")).lines();
             let asked = lines.next().expect("a request").expect("text");
             while !lines.next().expect("headers").expect("text").is_empty() {}
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", answer.len());
+            let status = if answer.contains(r#""status":"error""#) { "400 Bad Request" } else { "200 OK" };
+            let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", answer.len());
             stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(answer.as_bytes())).expect("it listens");
             asked
         };
@@ -64,6 +65,17 @@ fn replicas_that_are_promoted_are_compared_with_the_others() {
     let asked = serving.join().expect("it served");
     assert!(asked[0].contains("hugepilot_target_promoting") && asked[0].contains("workload%3D%22web%22"), "{asked:?}");
     assert!(asked[1].contains("offset%20600000ms") && asked[2].contains("query=cpu_per_request"), "{asked:?}");
+}
+
+#[test]
+fn what_prometheus_refuses_is_told() {
+    let refusal = r#"{"status":"error","errorType":"bad_data","error":"1:21: parse error: unexpected <EOF>"}"#;
+    let (url, serving) = server(vec![refusal.to_owned()]);
+    let output = fleet_trial(&url, &[]);
+    serving.join().expect("it answered");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(error.contains("HTTP status 400: 1:21: parse error: unexpected <EOF>"), "{error}");
 }
 
 #[test]
