@@ -83,7 +83,7 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
              program's allocator may have a setting for that, which `hugepilot explain` names"
         }
         Reason::Watched => {
-            "the program's allocator may give memory back by the page, which splits huge pages; it is watched first: jemalloc for 30 s, mimalloc for \
+            "the program's allocator may give memory back by the page, which splits huge pages; it is watched first: jemalloc for 45 s, mimalloc for \
              90 s, Go and tcmalloc for six minutes"
         }
         Reason::GivenBackByPage => {

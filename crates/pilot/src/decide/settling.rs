@@ -37,7 +37,7 @@ const TEN_MINUTES: Duration = Duration::from_secs(10 * 60);
 fn watch(manager: MemoryManager) -> Option<Watch> {
     match manager {
         MemoryManager::Jemalloc => {
-            Some(Watch { watched_for: Duration::from_secs(30), share: 0.05, fewest: 4, adds_up_for: Duration::ZERO })
+            Some(Watch { watched_for: Duration::from_secs(45), share: 0.05, fewest: 4, adds_up_for: Duration::ZERO })
         }
         MemoryManager::Mimalloc => {
             Some(Watch { watched_for: Duration::from_secs(90), share: 0.01, fewest: 2, adds_up_for: TEN_MINUTES })
@@ -163,7 +163,7 @@ mod tests {
 
     const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
     const MIMALLOC: &str = "libmimalloc.so.2.0";
-    const WATCHED_FOR: Duration = Duration::from_secs(30);
+    const WATCHED_FOR: Duration = Duration::from_secs(45);
 
     #[test]
     fn an_allocator_that_may_give_back_is_watched_first_and_no_other() {
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!((settling.reason_to_wait(now), settling.is_known_at(now)), (None, None));
         settling.notice(&scan(0, 0, JEMALLOC), now);
         settling.notice(&scan(0, 0, JEMALLOC), now + 30 * SECOND);
-        assert_eq!(settling.reason_to_wait(now + 29 * SECOND), Some(Reason::Watched));
+        assert_eq!(settling.reason_to_wait(now + 44 * SECOND), Some(Reason::Watched));
         assert_eq!(settling.is_known_at(now + SECOND), Some(now + WATCHED_FOR));
         let known = now + WATCHED_FOR;
         assert_eq!((settling.reason_to_wait(known), settling.is_known_at(known)), (None, None));
@@ -191,7 +191,7 @@ mod tests {
             settling.is_known_at(now).map(|known| (known - now).as_secs())
         };
         let managers = [MemoryManager::Jemalloc, MemoryManager::Go, MemoryManager::Java, MemoryManager::Tcmalloc];
-        assert_eq!(managers.map(watched_for), [Some(30), Some(360), None, Some(360)]);
+        assert_eq!(managers.map(watched_for), [Some(45), Some(360), None, Some(360)]);
         let mut both = Settling::of([MemoryManager::Go].into());
         both.notice(&scan(0, 0, JEMALLOC), now);
         assert_eq!(both.is_known_at(now), Some(now + 360 * SECOND), "the longest");
@@ -244,9 +244,9 @@ mod tests {
             settling.notice_faults(faults, Pages(pages).bytes(), now + second * SECOND);
             settling.is_known_at(now).map(|known| (known - now).as_secs())
         };
-        assert_eq!(used(&mut settling, 0, 1_000, 100_000), Some(30));
-        assert_eq!(used(&mut settling, 10, 51_000, 150_000), Some(40), "it grows, and may rest then");
-        assert_eq!(used(&mut settling, 20, 52_000, 150_000), Some(40), "a little");
+        assert_eq!(used(&mut settling, 0, 1_000, 100_000), Some(45));
+        assert_eq!(used(&mut settling, 10, 51_000, 150_000), Some(45), "it grows, and may rest then");
+        assert_eq!(used(&mut settling, 20, 52_000, 150_000), Some(45), "a little");
         assert_eq!(used(&mut settling, 40, 55_000, 150_500), Some(70), "taken");
         assert_eq!(used(&mut settling, 60, 55_000, 148_000), Some(90), "given back");
         assert_eq!(used(&mut settling, 230, 95_000, 148_000), Some(240), "at the latest");

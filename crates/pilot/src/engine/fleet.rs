@@ -46,6 +46,8 @@ const SHORTEST_WINDOW: Nanos = Nanos(150_000_000);
 const SCANS_OF_A_STEP: u32 = 4;
 /// The longest that a step goes on from one process to the next; meanwhile new processes and requests wait.
 const STEP: Duration = Duration::from_secs(2);
+/// Programs start together, as the pods of a node do: so long after one is found, turns are short, so that the next soon has its first scan.
+const ARRIVING: Duration = Duration::from_secs(10);
 /// How often memory is given back while it is short.
 const RELIEF: Duration = Duration::from_secs(5);
 
@@ -86,6 +88,8 @@ pub struct Fleet {
     pub(super) pilot_summary: PilotSummary,
     /// The largest resident memory seen of any process.
     largest: Bytes,
+    /// When the latest member was found.
+    latest: Option<Instant>,
     /// Why the machine has no memory to spare.
     pub(super) shortage: Option<HeldBack>,
     own_pressure: OwnPressure,
@@ -129,6 +133,7 @@ impl Fleet {
             client_budget: ClientBudget::default(),
             pilot_summary: PilotSummary::default(),
             largest: Bytes(0),
+            latest: None,
             shortage: None,
             own_pressure: OwnPressure::default(),
             frees_empty_pages,
@@ -277,6 +282,7 @@ impl Fleet {
             let member = self.members.entry(process).or_insert_with(|| {
                 let splits_free = self.frees_empty_pages != Some(false);
                 let mut member = Member::new(now, weight, splits_free);
+                self.latest = Some(now);
                 // What others may have depends on what this one has, even before its first scan.
                 member.restore(process, pilot);
                 member.place = pilot.world.place(process);
@@ -422,7 +428,9 @@ impl Fleet {
     /// The bounds of acting from now on.
     fn turn(&self, pilot: &Pilot<'_>, stop: &Stop) -> ActBounds {
         let turn = pilot.turn_from_now(stop);
-        ActBounds { until: self.ends.map_or(turn.until, |ends| ends.min(turn.until)), ..turn }
+        let now = pilot.now();
+        let short = self.latest.filter(|&found| now < found + ARRIVING).map(|_| now + STEP);
+        ActBounds { until: [self.ends, short].into_iter().flatten().fold(turn.until, Instant::min), ..turn }
     }
 
     /// Whether something must be given back before anything else can become huge.

@@ -1,6 +1,6 @@
-//! A client pays for its own lists, and for nothing that the daemon did before.
+//! What newcomers wait for, and pay for.
 //!
-//! Owns: this one machine. Never touches: seeds.
+//! Owns: machines with one program. Never touches: seeds.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,6 +19,7 @@ use crate::client::SimulatedClient;
 use crate::machine::{Handle, Rights, Simulated};
 use crate::program::Program;
 
+/// A client pays for its own lists, and for nothing that the daemon did before.
 #[test]
 fn it_does_not_pay_for_the_daemons_start() {
     let settings = Settings {
@@ -47,4 +48,30 @@ fn it_does_not_pay_for_the_daemons_start() {
     }
     // A second of CPU time would be two hundred seconds of a client's half of 1 %.
     assert!(client.take() >= 3, "{} lists in 20 s", client.take());
+}
+
+#[test]
+fn turns_are_short_while_programs_come() {
+    let (machine, _) = Simulated::with_one_program(4_000);
+    let settings = Settings {
+        watch: ObserveOptions::default(),
+        allowance: Allowance::default(),
+        max_cpu: CpuShare(0.05),
+        max_slowdown: Slowdown(0.01),
+    };
+    let mut world = Handle(Rc::clone(&machine));
+    let mut pilot = Pilot::lasting(&mut world, settings, Stop::default());
+    let rules = Rules { min_size: Bytes(1 << 20), ..Rules::default() };
+    let state = SharedState::default();
+    let mut fleet = Fleet::begin(Scope::new(Vec::new(), Vec::new()), rules, state.clone(), &mut pilot);
+    let mut longest = Duration::ZERO;
+    while machine.borrow().clock < Duration::from_secs(8) {
+        let began = machine.borrow().clock;
+        fleet.step(&mut pilot, &mut |_| ());
+        longest = longest.max(machine.borrow().clock - began);
+        let next = pilot.world.now() + Duration::from_millis(250);
+        pilot.world.sleep_until(next, &Stop::default()).expect("nobody stops it");
+    }
+    let promoted = state.state().counts.promoted;
+    assert!(promoted > 0 && longest < Duration::from_secs(4), "{promoted} promoted, the longest step took {longest:?}");
 }
